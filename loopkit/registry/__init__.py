@@ -1,0 +1,20 @@
+"""Kinds of component, how they register, how their options are read, and how a choice of them is built. No torch."""
+
+from loopkit.registry.kinds import KINDS, Kind
+from loopkit.registry.options import AtMost, Divides, Factory, Fraction, Share, use
+from loopkit.registry.register import Registration, register
+from loopkit.registry.spec import Spec
+
+__all__ = [
+    "KINDS",
+    "AtMost",
+    "Divides",
+    "Factory",
+    "Fraction",
+    "Kind",
+    "Registration",
+    "Share",
+    "Spec",
+    "register",
+    "use",
+]

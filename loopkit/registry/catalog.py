@@ -1,0 +1,155 @@
+"""Everything that can be named in a recipe: built-ins, installed plugins, local files."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from loopkit.registry.kinds import KINDS
+from loopkit.registry.plugins import Offer, installed_offers
+from loopkit.registry.schema import Provider, Schema
+from loopkit.registry.source import SourceProblem, read_components
+
+COMPONENTS = Path(__file__).resolve().parent.parent / "components"
+
+
+class UnknownComponent(LookupError):
+    """No component of this kind has this name; carries a hint for the user."""
+
+    def __init__(self, kind: str, name: object, names: Iterable[str]) -> None:
+        names = sorted(names)
+        super().__init__(f"no {kind} is called {name!r}")
+        self.hint = f"{did_you_mean(str(name), names)}loopkit list {kind}"
+
+
+class AmbiguousComponent(LookupError):
+    """Two plugins offer the same name."""
+
+    def __init__(self, kind: str, name: str, offers: list[Offer]) -> None:
+        offers = sorted(offers, key=lambda offer: offer.provider.package)
+        origins = " and ".join(f"{offer.provider} ({offer.file})" for offer in offers)
+        super().__init__(f"{kind} '{name}' is offered by {origins}")
+        self.hint = f"select one: {' or '.join(f'{offer.provider.package}:{name}' for offer in offers)}"
+
+
+class BrokenComponent(LookupError):
+    """A plugin's file cannot be read as the component it promises."""
+
+    def __init__(self, offer: Offer) -> None:
+        super().__init__(f"{offer.kind} '{offer.name}' of {offer.provider} cannot be used: {offer.problem}")
+        self.hint = "loopkit doctor shows every plugin and its state"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``did you mean 'x'? `` where something close exists, else nothing."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'? " if close else ""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Where components are found by kind and name.
+
+    Args:
+        offers: Everything offered, built-ins first.
+    """
+
+    offers: tuple[Offer, ...]
+
+    def of(self, kind: str) -> Iterator[Offer]:
+        """All offers of a kind, built-ins first, in the order of their files."""
+        return (offer for offer in self.offers if offer.kind == kind)
+
+    def names(self, kind: str) -> list[str]:
+        """Names that a recipe may use for this kind."""
+        return list(dict.fromkeys(offer.name for offer in self.of(kind)))
+
+    def get(self, kind: str, name: str) -> Schema:
+        """The schema of a component.
+
+        A built-in wins over a plugin of the same name, with a warning; ``package:name`` selects the plugin.
+
+        Raises:
+            UnknownComponent: If nothing has this name.
+            AmbiguousComponent: If two plugins have it and no package is named.
+            BrokenComponent: If the plugin's text cannot be read.
+        """
+        package, _, bare = name.rpartition(":")
+        found = [o for o in self.of(kind) if o.name == bare and package in ("", o.provider.package)]
+        if not found:
+            raise UnknownComponent(kind, name, self.names(kind))
+        builtin = [offer for offer in found if offer.builtin]
+        if not builtin and len(found) > 1:
+            raise AmbiguousComponent(kind, bare, found)
+        if builtin and len(found) > 1:
+            others = ", ".join(f"{o.provider.package}:{bare}" for o in found if not o.builtin)
+            warnings.warn(f"{kind} '{bare}' is loopkit's own; the plugin's is called {others}", stacklevel=2)
+        offer = (builtin or found)[0]
+        if offer.schema is None:
+            raise BrokenComponent(offer)
+        return offer.schema
+
+    def load(self, kind: str, name: str) -> type:
+        """Import a component's class."""
+        return self.get(kind, name).load()
+
+    def with_files(self, files: Iterable[Path]) -> Catalog:
+        """This catalog with the components of local plugin files added.
+
+        Raises:
+            SourceProblem: If a file cannot be read as components, with its line.
+        """
+        added = []
+        for file in files:
+            provider = Provider(file.stem, "", "")
+            added += [Offer(s.kind, s.name, provider, file, s) for s in read_components(file.resolve(), provider)]
+        return Catalog((*self.offers, *added))
+
+
+def builtin_offers() -> Iterator[Offer]:
+    """loopkit's own components, read from their files."""
+    here = version("loopkit") if _is_installed() else ""
+    for kind in KINDS:
+        folder = COMPONENTS / kind
+        files = sorted(folder.glob("*.py")) if folder.is_dir() else [COMPONENTS / f"{kind}.py"]
+        for file in files:
+            if not file.is_file():
+                continue
+            parts = file.relative_to(COMPONENTS.parent).with_suffix("").parts
+            provider = Provider("loopkit", here, ".".join(("loopkit", *(p for p in parts if p != "__init__"))))
+            for schema in read_components(file, provider):
+                yield Offer(schema.kind, schema.name, provider, file, schema)
+
+
+def _is_installed() -> bool:
+    from importlib.metadata import PackageNotFoundError
+
+    try:
+        version("loopkit")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+@cache
+def catalog(plugins: bool = True) -> Catalog:
+    """The catalog of this environment: built-ins, and the components of installed packages unless ``plugins`` is
+    false."""
+    return Catalog((*builtin_offers(), *(installed_offers() if plugins else ())))
+
+
+__all__ = [
+    "AmbiguousComponent",
+    "BrokenComponent",
+    "Catalog",
+    "Offer",
+    "SourceProblem",
+    "UnknownComponent",
+    "catalog",
+    "did_you_mean",
+]

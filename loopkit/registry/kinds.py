@@ -1,0 +1,62 @@
+"""The kinds of component, and what a parent hands to each.
+
+A kind is one word. It is the key in a recipe, the file in ``loopkit/components/``, the argument of ``loopkit list``,
+the entry-point group ``loopkit.KIND`` and the page in the docs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of component.
+
+    Args:
+        name: The word used everywhere.
+        contract: Name of the contract class in ``loopkit/components/NAME.py``.
+        summary: What a component of this kind decides, in half a sentence.
+        wiring: Names of the positional arguments a parent passes; a constructor lists the subset it wants.
+    """
+
+    name: str
+    contract: str
+    summary: str
+    wiring: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """Entry-point group in which packages offer components of this kind."""
+        return f"loopkit.{self.name}"
+
+
+_ALL = (
+    Kind("block", "Block", "one layer of prelude, core or coda", ("width", "position", "layer", "max_loops")),
+    Kind("attention", "Attention", "how tokens look at each other", ("width", "position", "layer", "max_loops")),
+    Kind("mlp", "Mlp", "the channel mixer of a block", ("width", "layer", "max_loops")),
+    Kind("norm", "Norm", "how a vector is normalised", ("width",)),
+    Kind("placement", "Placement", "where the norm sits around a sublayer", ("norm", "depth")),
+    Kind("position", "Position", "how tokens know their order", ("width", "head_size", "max_length")),
+    Kind("core", "Core", "what one loop applies", ("width", "block", "max_loops")),
+    Kind("start", "Start", "the state before the first loop", ("width",)),
+    Kind("injection", "Injection", "how the input re-enters each loop", ("width", "max_loops")),
+    Kind("carry", "Carry", "what passes from one loop to the next", ("width", "max_loops")),
+    Kind("readout", "Readout", "what of the state the head sees", ("width", "max_loops")),
+    Kind("gate", "Gate", "the learned exit gate", ("width",)),
+    Kind("init", "Init", "the first weights"),
+    Kind("schedule", "Schedule", "how many loops a training step runs"),
+    Kind("supervision", "Supervision", "which loops are supervised, and how"),
+    Kind("regularizer", "Regularizer", "extra losses over the trajectory"),
+    Kind("exit", "Exit", "when inference stops looping"),
+    Kind("source", "Source", "where the text comes from"),
+    Kind("tokenizer", "Tokenizer", "how text becomes numbers"),
+    Kind("optimizer", "OptimizerRule", "how gradients become updates"),
+    Kind("lr", "LearningRate", "the learning rate at each step"),
+    Kind("task", "Task", "what an evaluation asks"),
+    Kind("probe", "Probe", "what is measured at each depth"),
+    Kind("tracker", "Tracker", "where metrics also go"),
+)
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+BY_CONTRACT: dict[str, Kind] = {kind.contract: kind for kind in _ALL}

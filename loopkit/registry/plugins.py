@@ -1,0 +1,65 @@
+"""Components that installed packages offer through entry points, found without importing them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from loopkit.registry.kinds import KINDS
+from loopkit.registry.schema import Provider, Schema
+from loopkit.registry.source import SourceProblem, read_components
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A component that somebody brings: readable where ``schema`` is there, else ``problem`` says why not."""
+
+    kind: str
+    name: str
+    provider: Provider
+    file: Path | None
+    schema: Schema | None = None
+    problem: str = ""
+
+    @property
+    def builtin(self) -> bool:
+        """Whether loopkit itself brings it."""
+        return self.provider.package == "loopkit"
+
+
+def installed_offers() -> Iterator[Offer]:
+    """What the entry points of installed packages promise; a broken one is an offer with a problem, never an
+    exception."""
+    for kind in KINDS.values():
+        for point in entry_points(group=kind.group):
+            yield _offer(kind.name, point)
+
+
+def _offer(kind: str, point: EntryPoint) -> Offer:
+    distribution = point.dist
+    package, version = (distribution.name, distribution.version) if distribution else ("unknown", "")
+    provider = Provider(package, version, point.module)
+    file = module_file(point.module)
+    if file is None:
+        return Offer(kind, point.name, provider, None, problem=f"module {point.module} has no source file on the path")
+    try:
+        schemas = list(read_components(file, provider))
+    except SourceProblem as error:
+        return Offer(kind, point.name, provider, file, problem=str(error))
+    for schema in schemas:
+        if (schema.kind, schema.name) == (kind, point.name):
+            return Offer(kind, point.name, provider, file, schema)
+    return Offer(kind, point.name, provider, file, problem=f"{file} registers no {kind} called {point.name!r}")
+
+
+def module_file(module: str) -> Path | None:
+    """The source file of a module, without importing it or its package (``find_spec`` imports parents)."""
+    parts = Path(*module.split("."))
+    for entry in sys.path:
+        for candidate in (Path(entry) / parts.with_suffix(".py"), Path(entry) / parts / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None

@@ -1,0 +1,120 @@
+"""``@register``: a class becomes a component, and its constructor its schema."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from loopkit.registry.kinds import BY_CONTRACT, KINDS
+from loopkit.registry.options import Use
+
+C = TypeVar("C", bound=type)
+
+_LOADED: dict[tuple[str, str, str], type] = {}
+_FACTORY = re.compile(r"Factory\[(?:\w+\.)*(\w+)\]")
+
+TRAITS = frozenset(
+    {
+        "paper",
+        "needs",
+        "provides",
+        "lacks",
+        "uses_total",
+        "scale_invariant",
+        "causal",
+        "noise",
+        "layout",
+        "short",
+        "maximum",
+    }
+)
+"""What a registration may state about a component; each is data that checks, docs and evaluation read."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a class said about itself when it was registered."""
+
+    kind: str
+    name: str
+    traits: dict[str, Any] = field(default_factory=dict)
+
+
+def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
+    """Register a class as the component ``name`` of ``kind``.
+
+    The call must be a literal: loopkit reads it as text, so that checking a recipe runs no plugin.
+
+    Args:
+        kind: One of ``loopkit.registry.KINDS``.
+        name: How recipes call it: lower case, digits and underscores.
+        traits: Facts about the component, all literals:
+            ``paper``: where it comes from.
+            ``needs``, ``provides``, ``lacks``: sets of capabilities, such as ``{"double_backward"}``.
+            ``uses_total``: its value inside the loop depends on the number of loops run.
+            ``scale_invariant``: a readout whose output ignores the scale of the state.
+            ``causal``: ``True``, ``False`` or ``"evaluation"``.
+            ``noise``: it draws random numbers from ``step.noise``.
+            ``layout``: ``"stream"`` or ``"examples"``, of a source.
+            ``short``: the option that a bare number in a recipe stands for.
+            ``maximum``: a schedule's option that holds its largest draw.
+
+    Raises:
+        TypeError: If the kind, name or a trait is unknown, or the constructor cannot serve as a schema.
+    """
+    if kind not in KINDS:
+        raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise TypeError(f"a component's name is lower case letters, digits and underscores, not {name!r}")
+    if unknown := set(traits) - TRAITS:
+        raise TypeError(
+            f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
+        )
+
+    def decorate(cls: C) -> C:
+        check_constructor(cls, kind)
+        cls.registration = Registration(kind, name, traits)  # type: ignore[attr-defined]
+        _LOADED[kind, name, cls.__module__] = cls
+        return cls
+
+    return decorate
+
+
+def check_constructor(cls: type, kind: str) -> None:
+    """Refuse a constructor that cannot be read as a schema, naming the parameter at fault."""
+    where = f"{cls.__module__}.{cls.__qualname__}.__init__"
+    if cls.__init__ is object.__init__:  # type: ignore[misc]
+        return
+    for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:  # type: ignore[misc]
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            # torch's and object's own catch-all constructors take nothing of ours
+            if cls.__init__.__module__.startswith("torch."):  # type: ignore[misc]
+                return
+            raise TypeError(f"{where}: {parameter} hides options; name each one")
+        if parameter.annotation is parameter.empty:
+            raise TypeError(f"{where}: parameter {parameter.name!r} has no annotation")
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            _bind_default(parameter)
+        elif parameter.name not in KINDS[kind].wiring:
+            wiring = ", ".join(KINDS[kind].wiring) or "none"
+            raise TypeError(
+                f"{where}: positional parameter {parameter.name!r} is not wiring of kind {kind!r} ({wiring}); "
+                "an option must stand after '*'"
+            )
+
+
+def _bind_default(parameter: inspect.Parameter) -> None:
+    """Tell a ``use(...)`` default which kind its slot is of."""
+    if isinstance(parameter.default, Use):
+        match = _FACTORY.search(str(parameter.annotation))
+        if match is None or match[1] not in BY_CONTRACT:
+            raise TypeError(f"use(...) is the default of {parameter.name!r}, which is not a Factory[...] of a kind")
+        parameter.default.kind = BY_CONTRACT[match[1]].name
+
+
+def loaded(kind: str, name: str, module: str) -> type | None:
+    """The registered class, if its module has been imported."""
+    return _LOADED.get((kind, name, module))

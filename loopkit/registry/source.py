@@ -1,0 +1,189 @@
+"""Schemas read from source text: no import, no evaluation, a file and line for every option."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from loopkit.registry.annotations import AnnotationReader, UnreadableAnnotation
+from loopkit.registry.kinds import KINDS
+from loopkit.registry.schema import MISSING, Option, Provider, Schema
+
+
+class SourceProblem(ValueError):
+    """A file that cannot be read as components: where, and what is wrong."""
+
+    def __init__(self, file: Path, line: int, why: str) -> None:
+        super().__init__(f"{file}:{line}: {why}")
+        self.file, self.line, self.why = file, line, why
+
+
+@dataclass(frozen=True)
+class Module:
+    """One parsed file."""
+
+    file: Path
+    tree: ast.Module
+    classes: dict[str, ast.ClassDef]
+    aliases: dict[str, ast.expr]
+
+
+def parse(file: Path) -> Module:
+    """Parse a file, once per version of it.
+
+    Raises:
+        SourceProblem: If it cannot be read or is not Python.
+    """
+    try:
+        status = file.stat()
+    except (OSError, ValueError) as error:
+        raise SourceProblem(file, 0, f"cannot be read: {error}") from None
+    return _parse(file, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _parse(file: Path, modified: int, size: int) -> Module:
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    except SyntaxError as error:
+        raise SourceProblem(file, error.lineno or 0, f"syntax error: {error.msg}") from None
+    except (OSError, ValueError) as error:
+        raise SourceProblem(file, 0, f"cannot be read: {error}") from None
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    aliases = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+    }
+    return Module(file, tree, classes, aliases)
+
+
+def read_components(file: Path, provider: Provider) -> Iterator[Schema]:
+    """Every class of a file that carries ``@register(...)``.
+
+    Raises:
+        SourceProblem: At the first thing that cannot be read, with its line.
+    """
+    module = parse(file)
+    for node in module.classes.values():
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "register":
+                yield _component(module, node, call, provider)
+
+
+def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Provider) -> Schema:
+    try:
+        kind, name = (ast.literal_eval(argument) for argument in call.args)
+        traits = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (ValueError, TypeError):
+        why = f'the register call of {node.name} must be literals: @register("kind", "name", trait=literal)'
+        raise SourceProblem(module.file, call.lineno, why) from None
+    if kind not in KINDS:
+        raise SourceProblem(module.file, call.lineno, f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
+    doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+    wiring, options = _constructor(module, node, argument_docs(doc))
+    return Schema(
+        kind=kind,
+        name=name,
+        qualname=node.name,
+        options=options,
+        wiring=wiring,
+        traits=traits,
+        doc=doc,
+        file=module.file,
+        line=node.lineno,
+        provider=provider,
+    )
+
+
+def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Option]]:
+    """Wiring and options of a class's constructor, or of the nearest base's in the same file."""
+    init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    if init is None:
+        for base in node.bases:
+            if isinstance(base, ast.Name) and base.id in module.classes:
+                return _constructor(module, module.classes[base.id], docs)
+        return (), {}
+    arguments = init.args
+    if catch_all := arguments.kwarg or arguments.vararg:
+        why = f"{node.name}: '{catch_all.arg}' hides options; name each one"
+        raise SourceProblem(module.file, catch_all.lineno, why)
+    reader = AnnotationReader(module.aliases)
+    options = {}
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        options[argument.arg] = _option(module, reader, argument, default, docs)
+    return tuple(argument.arg for argument in arguments.args[1:]), options
+
+
+def _option(
+    module: Module, reader: AnnotationReader, argument: ast.arg, default: ast.expr | None, docs: dict[str, str]
+) -> Option:
+    if argument.annotation is None:
+        raise SourceProblem(module.file, argument.lineno, f"option '{argument.arg}' has no annotation")
+    try:
+        annotation = reader.read(argument.annotation)
+    except UnreadableAnnotation as error:
+        raise SourceProblem(module.file, error.line or argument.lineno, f"option '{argument.arg}': {error}") from None
+    value = _default(module, argument.arg, default)
+    return Option(argument.arg, annotation, value, docs.get(argument.arg, ""), argument.lineno)
+
+
+def _default(module: Module, name: str, node: ast.expr | None) -> Any:
+    """The literal behind a default: plain, ``use("name")``, or a dataclass's ``field(default_factory=...)``."""
+    match node:
+        case None:
+            return MISSING
+        case ast.Call(func=ast.Name(id="use"), args=[ast.Constant(value=str() as component)]):
+            return component
+        case ast.Call(func=ast.Name(id="field"), keywords=[ast.keyword(arg="default_factory", value=factory)]):
+            empty: dict[str, Any] = {"dict": {}, "list": []}
+            return ast.literal_eval(factory.body) if isinstance(factory, ast.Lambda) else empty[ast.unparse(factory)]
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        why = f"the default of option '{name}' must be a literal or use(\"name\"), not {ast.unparse(node)}"
+        raise SourceProblem(module.file, node.lineno, why) from None
+
+
+def read_sections(file: Path) -> dict[str, Schema]:
+    """The dataclasses of a file, as the fixed parts of the recipe format."""
+    module = parse(file)
+    sections = frozenset(name for name, node in module.classes.items() if node.decorator_list)
+    reader = AnnotationReader(module.aliases, sections)
+    return {name: _section(module, module.classes[name], reader) for name in sections}
+
+
+def _section(module: Module, node: ast.ClassDef, reader: AnnotationReader) -> Schema:
+    doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+    docs = argument_docs(doc)
+    options, traits = {}, {}
+    for item in node.body:
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        if ast.unparse(item.annotation).startswith("ClassVar") and item.value:
+            traits[item.target.id] = ast.literal_eval(item.value)
+            continue
+        argument = ast.arg(item.target.id, item.annotation, lineno=item.lineno)
+        options[item.target.id] = _option(module, reader, argument, item.value, docs)
+    return Schema("section", node.name, node.name, options, (), traits, doc, module.file, node.lineno)
+
+
+def argument_docs(doc: str) -> dict[str, str]:
+    """The lines under ``Args:`` of a docstring, by name, each joined to one line."""
+    docs: dict[str, str] = {}
+    name, inside = "", False
+    for line in doc.splitlines():
+        if re.match(r"\S.*:$", line):
+            inside = line == "Args:"
+        elif inside and (match := re.match(r" {4}(\w+): *(.*)$", line)):
+            name = match[1]
+            docs[name] = match[2]
+        elif inside and name and line.strip():
+            docs[name] = f"{docs[name]} {line.strip()}".strip()
+    return docs

@@ -1,0 +1,82 @@
+"""A component chosen but not yet built: its kind, its name and its options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from loopkit.registry.catalog import catalog
+from loopkit.registry.kinds import KINDS
+from loopkit.registry.schema import Schema
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A choice of component with all its options, which builds when its parent hands over the wiring.
+
+    A spec is a factory: ``spec(width=64)`` and ``spec.build(width=64)`` are the same.
+
+    Args:
+        kind: The kind of component.
+        name: Its registered name, or ``package:name`` for a plugin's.
+        options: Checked values; a slot holds another ``Spec``, or a list or map of them.
+        found: Schema of the component where it comes from a recipe's own plugin file; else it is looked up when needed.
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    found: Schema | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        """What is known of the component without importing it."""
+        return self.found if self.found is not None else catalog().get(self.kind, self.name)
+
+    @property
+    def target(self) -> type:
+        """The component's class; imports its module."""
+        return self.schema.load()
+
+    @property
+    def traits(self) -> Mapping[str, Any]:
+        """What the component's registration states, read from its text."""
+        return self.schema.traits
+
+    def build(self, **wiring: Any) -> Any:
+        """Construct the component.
+
+        Args:
+            wiring: What the parent hands over by name; the constructor receives the subset it lists.
+
+        Raises:
+            TypeError: If a name is not wiring of this kind, or the constructor wants one that was not handed over.
+        """
+        allowed = KINDS[self.kind].wiring
+        if foreign := set(wiring) - set(allowed):
+            raise TypeError(
+                f"{', '.join(sorted(foreign))}: not wiring of kind {self.kind!r} ({', '.join(allowed) or 'none'})"
+            )
+        cls = self.target
+        wanted = inspect.signature(cls).parameters
+        return cls(**{name: value for name, value in wiring.items() if name in wanted}, **self.options)
+
+    __call__ = build
+
+    def plain(self) -> dict[str, Any]:
+        """The spec as a recipe would write it, with ``type`` first; paths become text."""
+        return {"type": self.name} | {name: _plain(value) for name, value in self.options.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.plain()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,116 @@
+"""Finding components: built-ins, installed packages, local files, and what happens when they clash or break."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopkit.registry.catalog import AmbiguousComponent, BrokenComponent, Catalog, UnknownComponent, builtin_offers
+from loopkit.registry.plugins import Offer, installed_offers, module_file
+from loopkit.registry.source import SourceProblem
+
+SOURCE = '''
+from __future__ import annotations
+from loopkit.components.readout import Readout
+from loopkit.registry import register
+
+@register("readout", "{name}")
+class Mine(Readout):
+    """A readout."""
+    def forward(self, h, k, at):
+        return h
+'''
+
+
+def install(folder: Path, package: str, name: str, source: str) -> None:
+    """Lay out what an installed distribution leaves on the path."""
+    (folder / f"{package}.py").write_text(source)
+    info = folder / f"{package}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(f"[loopkit.readout]\n{name} = {package}:Mine\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def full() -> Catalog:
+    return Catalog((*builtin_offers(), *installed_offers()))
+
+
+def test_an_installed_plugin_is_found_without_importing_it(site: Path) -> None:
+    install(site, "mine_a", "loud", SOURCE.format(name="loud"))
+    schema = full().get("readout", "loud")
+    assert "mine_a" not in sys.modules
+    assert str(schema.provider) == "mine_a 1.2"
+    assert schema.load().__name__ == "Mine"
+
+
+def test_a_builtin_wins_with_a_warning_and_the_package_selects(site: Path) -> None:
+    install(site, "mine_b", "raw", SOURCE.format(name="raw"))
+    with pytest.warns(UserWarning, match=r"loopkit's own; the plugin's is called mine_b:raw"):
+        assert full().get("readout", "raw").provider.package == "loopkit"
+    assert full().get("readout", "mine_b:raw").provider.package == "mine_b"
+
+
+def test_two_plugins_with_one_name_are_an_error_only_when_it_is_used(site: Path) -> None:
+    install(site, "mine_c", "twice", SOURCE.format(name="twice"))
+    install(site, "mine_d", "twice", SOURCE.format(name="twice"))
+    catalog = full()
+    assert catalog.get("readout", "norm")
+    with pytest.raises(AmbiguousComponent, match=r"mine_c 1\.2 .* mine_d 1\.2") as caught:
+        catalog.get("readout", "twice")
+    assert "mine_c:twice or mine_d:twice" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("def broken(:\n", "syntax error"), (SOURCE.format(name="other"), "registers no readout called 'broken'")],
+)
+def test_a_broken_plugin_costs_nothing_until_it_is_asked_for(site: Path, source: str, said: str) -> None:
+    install(site, "mine_e", "broken", source)
+    catalog = full()
+    assert catalog.get("readout", "norm")
+    assert "broken" in catalog.names("readout")
+    with pytest.raises(BrokenComponent, match=said):
+        catalog.get("readout", "broken")
+
+
+def test_an_import_error_is_its_own_exception_with_a_note(site: Path) -> None:
+    install(site, "mine_f", "needy", SOURCE.format(name="needy") + "\nimport not_there\n")
+    with pytest.raises(ModuleNotFoundError, match="not_there") as caught:
+        full().load("readout", "needy")
+    assert "mine_f.py" in caught.value.__notes__[0]
+
+
+def test_an_unknown_name_gets_a_hint() -> None:
+    with pytest.raises(UnknownComponent) as caught:
+        full().get("readout", "rwa")
+    assert "did you mean 'raw'" in caught.value.hint
+
+
+def test_a_local_file_adds_components(tmp_path: Path) -> None:
+    file = tmp_path / "local.py"
+    file.write_text(SOURCE.format(name="local"))
+    schema = full().with_files([file]).get("readout", "local")
+    assert schema.load() is schema.load()
+    file.write_text("def broken(:")
+    with pytest.raises(SourceProblem, match="syntax error"):
+        full().with_files([file])
+
+
+def test_a_module_is_found_without_importing_its_package(site: Path) -> None:
+    (site / "outer").mkdir()
+    (site / "outer" / "__init__.py").write_text("raise SystemExit")
+    (site / "outer" / "inner.py").write_text("")
+    assert module_file("outer.inner") == site / "outer" / "inner.py"
+    assert module_file("outer.nothing") is None
+
+
+def test_offers_of_loopkit_itself_are_all_readable() -> None:
+    assert [offer for offer in builtin_offers() if not isinstance(offer, Offer) or offer.problem] == []

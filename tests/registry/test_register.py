@@ -1,0 +1,76 @@
+"""``@register`` refuses what could not serve as a schema."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopkit.registry import Factory, Spec, register, use
+from loopkit.registry.options import Use
+
+
+def test_the_class_stays_a_class_that_works_by_hand() -> None:
+    @register("schedule", "for_a_test")
+    class Mine:
+        def __init__(self, *, loops: int = 3) -> None:
+            self.loops = loops
+
+    assert Mine(loops=2).loops == 2
+    assert (Mine.registration.kind, Mine.registration.name) == ("schedule", "for_a_test")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "traits", "said"),
+    [
+        ("nrom", "x", {}, "there is no kind"),
+        ("norm", "Bad-Name", {}, "lower case"),
+        ("norm", "x", {"speed": 1}, "unknown trait speed"),
+    ],
+)
+def test_a_wrong_registration_is_refused(kind: str, name: str, traits: dict, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        register(kind, name, **traits)(object)
+
+
+def test_wiring_of_another_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="'layer' is not wiring of kind 'norm'"):
+
+        @register("norm", "for_a_test")
+        class Mine:
+            def __init__(self, layer: int) -> None: ...
+
+
+def test_an_option_without_annotation_is_refused() -> None:
+    with pytest.raises(TypeError, match="'eps' has no annotation"):
+
+        @register("norm", "for_a_test")
+        class Mine:
+            def __init__(self, *, eps=1.0) -> None: ...
+
+
+def test_use_outside_of_a_slot_is_refused() -> None:
+    with pytest.raises(TypeError, match="not a Factory"):
+
+        @register("norm", "for_a_test")
+        class Mine:
+            def __init__(self, *, eps: float = use("rmsnorm")) -> None: ...
+
+    with pytest.raises(TypeError, match="stands outside"):
+        Use("rmsnorm")()
+
+
+def test_a_slot_default_builds_by_hand() -> None:
+    class Norm: ...
+
+    @register("mlp", "for_a_test")
+    class Mine:
+        def __init__(self, width: int, *, norm: Factory[Norm] = use("rmsnorm")) -> None:
+            self.norm = norm(width=width)
+
+    assert Mine(width=8).norm(__import__("torch").ones(2, 8)).shape == (2, 8)
+
+
+def test_a_spec_hands_over_the_subset_of_wiring_that_is_wanted() -> None:
+    norm = Spec("norm", "rmsnorm", {"gain": False}).build(width=4)
+    assert sum(p.numel() for p in norm.parameters()) == 0
+    with pytest.raises(TypeError, match="layer: not wiring of kind 'norm'"):
+        Spec("norm", "rmsnorm").build(layer=1)

@@ -1,0 +1,133 @@
+"""Schemas read from text: equal to the runtime signature, and clear about what cannot be read."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from pathlib import Path
+
+import pytest
+
+from loopkit.registry import KINDS, Factory
+from loopkit.registry import options as vocabulary
+from loopkit.registry.annotations import BOUNDS, TYPES
+from loopkit.registry.catalog import Catalog, builtin_offers
+from loopkit.registry.options import Use
+from loopkit.registry.schema import Leaf, Provider, Schema, Slot, SlotList, SlotMap
+from loopkit.registry.source import SourceProblem, argument_docs, read_components
+
+BUILTIN = Catalog(tuple(builtin_offers()))
+SCHEMAS = [offer.schema for offer in BUILTIN.offers if offer.schema]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.kind}-{s.name}")
+def test_text_equals_runtime_signature(schema: Schema) -> None:
+    cls = schema.load()
+    traits = cls.registration.traits
+    assert dict(schema.traits) == traits
+    parameters = list(inspect.signature(cls).parameters.values())
+    assert schema.wiring == tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+    keyword = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert list(schema.options) == list(keyword)
+    hints = typing.get_type_hints(cls.__init__, include_extras=True) if keyword else {}
+    for name, option in schema.options.items():
+        default = keyword[name].default
+        if default is inspect.Parameter.empty:
+            assert option.required
+        else:
+            assert option.default == (default.name if isinstance(default, Use) else default)
+        assert option.doc, f"{schema.kind} {schema.name}: option {name} has no line under Args"
+        assert _same(option.annotation, hints[name]), f"{name}: {option.annotation} is not {hints[name]}"
+
+
+def _same(read: object, runtime: object) -> bool:
+    """Whether an annotation read from text is what Python makes of it."""
+    text = str(runtime)
+    match read:
+        case Leaf(type=kind):
+            return kind == runtime
+        case Slot(optional=optional):
+            return "Callable" in text and optional == ("None" in text)
+        case SlotList():
+            return "list[" in text and "Callable" in text
+        case SlotMap():
+            return "Callable" in text and typing.get_origin(runtime) is dict
+    return False
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.kind}-{s.name}")
+def test_every_component_says_what_it_does(schema: Schema) -> None:
+    assert schema.summary.endswith("."), "the docstring opens with a sentence"
+    assert schema.kind == schema.file.stem or schema.kind == schema.file.parent.name
+
+
+def test_every_kind_has_a_file_with_its_contract() -> None:
+    for kind in KINDS.values():
+        from importlib import import_module
+
+        contract = getattr(import_module(f"loopkit.components.{kind.name}"), kind.contract)
+        assert contract.__doc__
+
+
+def test_the_vocabulary_covers_what_the_options_module_offers() -> None:
+    offered = {n for n, v in vars(vocabulary).items() if typing.get_origin(v) is typing.Annotated}
+    assert offered <= set(TYPES)
+    assert {"Divides", "AtMost"} <= set(BOUNDS)
+    assert Factory is not None
+
+
+BODY = '''
+from __future__ import annotations
+@register("norm", "mine")
+class Mine(Norm):
+    """A norm."""
+    def __init__(self, width: int, *, {options}) -> None: ...
+'''
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "line"),
+    [
+        ("eps", "option 'eps' has no annotation", 6),
+        ("eps: torch.dtype = 1", "'dtype' is not in the vocabulary", 6),
+        ("eps: float = 2 * 3", "must be a literal", 6),
+        ("eps: int = 1, **rest: int", "hides options", 6),
+        ("eps: Factory[Nothing]", "no kind has the contract 'Nothing'", 6),
+        ("eps: Annotated[int, Odd()]", "not a known bound", 6),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, options: str, said: str, line: int) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(BODY.format(options=options))
+    with pytest.raises(SourceProblem, match=said.replace("*", r"\*").replace("[", r"\[")) as caught:
+        list(read_components(file, Provider("mine", "", "")))
+    assert caught.value.line == line
+
+
+def test_reading_runs_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("raise SystemExit('executed')\n" + BODY.format(options="eps: float = 1.0"))
+    (schema,) = read_components(file, Provider("mine", "", ""))
+    assert schema.options["eps"].default == 1.0
+
+
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\ndef broken(:\n")
+    with pytest.raises(SourceProblem, match="syntax error") as caught:
+        list(read_components(file, Provider("mine", "", "")))
+    assert caught.value.line == 2
+
+
+def test_constructors_are_inherited_within_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    extra = '\n@register("norm", "child")\nclass Child(Mine):\n    """A child."""\n'
+    file.write_text(BODY.format(options="eps: float = 1.0") + extra)
+    child = list(read_components(file, Provider("mine", "", "")))[1]
+    assert list(child.options) == ["eps"]
+    assert child.wiring == ("width",)
+
+
+def test_argument_docs_join_continued_lines() -> None:
+    doc = "A thing.\n\nArgs:\n    first: One\n        two.\n    second: Three.\n\nShapes:\n    first: not this."
+    assert argument_docs(doc) == {"first": "One two.", "second": "Three."}
