@@ -1,0 +1,7 @@
+"""Recipes: read, composed, checked and resolved, with every problem reported at once. No torch."""
+
+from loopkit.recipe.node import Origin, Problem, RecipeError
+from loopkit.recipe.recipe import Recipe, component, load_recipe, problems_of
+from loopkit.recipe.shipped import shipped_recipes
+
+__all__ = ["Origin", "Problem", "Recipe", "RecipeError", "component", "load_recipe", "problems_of", "shipped_recipes"]

@@ -1,0 +1,260 @@
+"""The recipe format: every section, every key, its type, its default and its meaning.
+
+This file is read as text, like the constructors of components: what is written here is what `validate` accepts,
+what the
+editor completes and what the docs say. A slot for a component is ``Annotated[Spec, "kind"]``, its default a name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import MinLen
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from loopkit.registry.options import AtMost, Fraction, use
+from loopkit.registry.spec import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What the model reads.
+
+    Args:
+        source: Where the text comes from.
+        tokenizer: How text becomes numbers.
+        length: Tokens in one training window or example.
+        stride: Tokens from the start of one training window to the start of the next; null means length.
+    """
+
+    source: Annotated[Spec, "source"]
+    tokenizer: Annotated[Spec, "tokenizer"]
+    length: PositiveInt = 256
+    stride: Annotated[PositiveInt, AtMost("length")] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """The token table.
+
+    Args:
+        scale: Factor on the embedded tokens; sqrt_width is the square root of the width.
+        dropout: Dropout rate on the sum of token and position embedding.
+    """
+
+    scale: float | Literal["sqrt_width"] = 1.0
+    dropout: Fraction = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Unshared blocks before or after the loop; a bare number is the number of layers.
+
+    Args:
+        layers: Number of blocks.
+        block: Their block; null means the model's.
+        norm: Norm on the side that faces the loop; null means none.
+    """
+
+    short: ClassVar[str] = "layers"
+
+    layers: NonNegativeInt = 0
+    block: Annotated[Spec, "block"] | None = None
+    norm: Annotated[Spec, "norm"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The output matrix; the bare words tied and untied are short for the option of that name.
+
+    Args:
+        tied: Whether the output matrix is the token table.
+        bias: Whether logits have a bias.
+    """
+
+    words: ClassVar[dict[str, Any]] = {"tied": {"tied": True}, "untied": {"tied": False}}
+
+    tied: bool = True
+    bias: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The looped model, part by part.
+
+    Args:
+        width: Channels of the state.
+        embedding: The token table.
+        position: How tokens know their order.
+        block: One layer, of the core and, unless they say otherwise, of prelude and coda.
+        prelude: Unshared blocks before the loop.
+        core: The shared blocks that one loop applies; a bare number is the number of layers.
+        coda: Unshared blocks between the last state and the readout.
+        start: The state before the first loop.
+        injection: How the input re-enters each loop.
+        carry: What passes from one loop to the next.
+        readout: What of the state the head sees.
+        gate: The learned exit gate.
+        head: The output matrix.
+        tie: Parameters that share memory, as path of the sharer to path of the owner.
+        init: The first weights.
+    """
+
+    width: PositiveInt
+    embedding: Embedding
+    position: Annotated[Spec, "position"] = use("rope")
+    block: Annotated[Spec, "block"] = use("transformer")
+    prelude: Stage
+    core: Annotated[Spec, "core"] = use("stack")
+    coda: Stage
+    start: Annotated[Spec, "start"] = use("embedding")
+    injection: Annotated[Spec, "injection"] = use("none")
+    carry: Annotated[Spec, "carry"] = use("identity")
+    readout: Annotated[Spec, "readout"] = use("norm")
+    gate: Annotated[Spec, "gate"] = use("none")
+    head: Head
+    tie: dict[str, str] = field(default_factory=dict)
+    init: Annotated[Spec, "init"] = use("normal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The scalar that training minimises.
+
+    Args:
+        supervision: Which loops are supervised, and how.
+        regularizers: Extra losses over the trajectory, by name.
+    """
+
+    supervision: Annotated[Spec, "supervision"] = use("terminal")
+    regularizers: dict[str, Annotated[Spec, "regularizer"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """When checkpoints are written and how many stay; a bare number is the steps between them.
+
+    Args:
+        every: Optimizer steps between checkpoints; null means only at the end and when interrupted.
+        keep: How many of the newest stay.
+    """
+
+    short: ClassVar[str] = "every"
+
+    every: PositiveInt | None = 1000
+    keep: PositiveInt = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How the model is trained. Exactly one of epochs, steps and tokens says how long.
+
+    Args:
+        epochs: Passes over the training windows.
+        steps: Optimizer steps.
+        tokens: Training tokens, counting repetition.
+        batch: Sequences per optimizer step over all ranks.
+        micro_batch: Sequences per forward pass on one rank; auto is the largest divisor of the batch that fits.
+        schedule: How many loops a step runs; a bare number is a fixed count.
+        backprop: How many of the last loops carry gradient.
+        loops_per: What one draw of the schedule serves.
+        optimizer: How gradients become updates.
+        lr: The learning rate at each step; a bare number is a constant rate.
+        clip: Largest global gradient norm; null means no clipping.
+        precision: Arithmetic of the forward pass; parameters and the residual stream are fp32 in both.
+        compile: Whether blocks are compiled.
+        checkpointing: Whether activations inside the core are recomputed instead of kept.
+        device: Where training runs; auto takes a GPU if there is one.
+        start_from: A run, checkpoint or imported folder whose weights are the first ones.
+        trainable: Glob patterns of the parameters that are trained.
+        checkpoint: When checkpoints are written.
+        log_every: Optimizer steps between lines of metrics.jsonl.
+        deepspeed: Keys added to the generated DeepSpeed configuration.
+    """
+
+    exactly_one: ClassVar[tuple[str, ...]] = ("epochs", "steps", "tokens")
+
+    epochs: PositiveFloat | None = None
+    steps: PositiveInt | None = None
+    tokens: PositiveInt | None = None
+    batch: PositiveInt
+    micro_batch: PositiveInt | Literal["auto"] = "auto"
+    schedule: Annotated[Spec, "schedule"] = use("fixed")
+    backprop: PositiveInt | Literal["all"] = "all"
+    loops_per: Literal["step", "micro_step", "sequence"] = "step"
+    optimizer: Annotated[Spec, "optimizer"] = use("adamw")
+    lr: Annotated[Spec, "lr"] = use("constant")
+    clip: PositiveFloat | None = 1.0
+    precision: Literal["bf16_autocast", "fp32"] = "bf16_autocast"
+    compile: bool = False
+    checkpointing: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    start_from: Path | None = None
+    trainable: Annotated[list[str], MinLen(1)] = field(default_factory=lambda: ["*"])
+    checkpoint: Checkpoints
+    log_every: PositiveInt = 1
+    deepspeed: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """What is measured during training, at its end, and by `loopkit eval` unless its options say otherwise.
+
+    Args:
+        every: Optimizer steps between evaluations; null means only at the end.
+        depths: Numbers of loops, such as 1-4 or 1,2,8; null means from one to the most trained.
+        protocol: Which tokens are scored; once scores each token once, paper_a overlapping windows in full.
+        split: Which part of the data.
+        stride: Tokens between evaluation windows; null means the window's length, or half of it under paper_a.
+        max_tokens: Score a slice of about this many tokens; null means the whole split.
+        batch: Windows per forward pass.
+        tasks: What is asked, by name.
+        probes: What else is measured at each depth, by name.
+    """
+
+    every: PositiveInt | None = 1000
+    depths: PositiveInt | str | None = None
+    protocol: Literal["once", "paper_a"] = "once"
+    split: Literal["validation", "test", "train"] = "validation"
+    stride: PositiveInt | None = None
+    max_tokens: PositiveInt | None = None
+    batch: PositiveInt = 8
+    tasks: dict[str, Annotated[Spec, "task"]] = field(default_factory=dict)
+    probes: dict[str, Annotated[Spec, "probe"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sections:
+    """One experiment.
+
+    Args:
+        loopkit: Version of this format.
+        extends: The recipe that this one starts from, as a path or the name of a shipped recipe.
+        description: What the experiment shows, in a sentence.
+        paper: Where it comes from.
+        seed: Seed of everything random.
+        data: What the model reads.
+        model: The looped model, part by part.
+        objective: The scalar that training minimises.
+        train: How the model is trained.
+        evaluate: What is measured.
+        trackers: Where metrics also go, by name.
+        plugins: Local Python files with components, relative to the recipe.
+        profiles: The same experiment at another scale, by name.
+    """
+
+    loopkit: Literal[1]
+    extends: str | None = None
+    description: str = ""
+    paper: str | None = None
+    seed: NonNegativeInt = 42
+    data: Data
+    model: Model
+    objective: Objective
+    train: Train
+    evaluate: Evaluate
+    trackers: dict[str, Annotated[Spec, "tracker"]] = field(default_factory=dict)
+    plugins: list[Path] = field(default_factory=list)
+    profiles: dict[str, Sections] = field(default_factory=dict)

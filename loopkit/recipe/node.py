@@ -1,0 +1,98 @@
+"""A recipe as it was written: values that know where they come from, and problems that say where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+Path = tuple[str, ...]
+"""Keys from the root of a recipe to a value."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was written.
+
+    Args:
+        layer: What wrote it: a file, a profile of a file, one ``--set``, or a default.
+        file: As the user named it; empty for ``--set`` and Python.
+        line: Counted from one; zero where there is no line.
+        text: The source line.
+        folder: What relative paths in the value are relative to.
+    """
+
+    layer: str
+    file: str = ""
+    line: int = 0
+    text: str = ""
+    folder: FilePath = FilePath()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else self.layer
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value: a scalar, a list of nodes or a map from keys to nodes."""
+
+    value: Any
+    origin: Origin
+
+    def plain(self) -> Any:
+        """The value without origins."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+
+def from_plain(value: Any, origin: Origin) -> Node:
+    """Wrap plain Python data, every part with the same origin."""
+    if isinstance(value, dict):
+        return Node({str(key): from_plain(item, origin) for key, item in value.items()}, origin)
+    if isinstance(value, list | tuple):
+        return Node([from_plain(item, origin) for item in value], origin)
+    return Node(value, origin)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a recipe.
+
+    Args:
+        origin: Where to look.
+        path: Which key.
+        message: What is wrong.
+        hint: What to do.
+        depends: Keys whose values this problem follows from; it is dropped where one of them is in doubt already.
+    """
+
+    origin: Origin
+    path: Path
+    message: str
+    hint: str = ""
+    depends: tuple[Path, ...] = ()
+
+    def render(self) -> str:
+        """The problem as the terminal shows it: place and message, source line, hint."""
+        key = f"{'.'.join(self.path)}: " if self.path else ""
+        lines = [f"{self.origin}: {key}{self.message}"]
+        if self.origin.line and self.origin.text.strip():
+            lines.append(f"{self.origin.line:5} | {self.origin.text[:200]}")
+        if self.hint:
+            lines.append(f"   hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used, with every problem found."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        unique = {(str(p.origin), p.path, p.message): p for p in problems}
+        self.problems = sorted(
+            unique.values(), key=lambda p: (p.origin.file == "", p.origin.file, p.origin.line, p.path)
+        )
+        super().__init__("\n".join(problem.render() for problem in self.problems))

@@ -1,0 +1,159 @@
+"""YAML 1.2 read strictly, with a position for every value: no aliases, no tags, no key twice, nothing executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from loopkit.recipe.node import Node, Origin, Problem, RecipeError
+
+LARGEST = 1_000_000
+DEEPEST = 40
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL, _HEX = re.compile(r"0o[0-7]+"), re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL = {"": None, "~": None, "null": None, "true": True, "false": False}
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+def plain_scalar(text: str) -> Any:
+    """The value of an unquoted scalar under YAML 1.2's core schema: ``3e-4`` is a float, ``no`` a string, ``010``
+    ten."""
+    if text.lower() in _SPECIAL and text in (text.lower(), text.capitalize(), text.upper()):
+        return _SPECIAL[text.lower()]
+    if len(text) > 400:  # longer digits are text; int() would refuse or crawl
+        return text
+    if _INT.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if _HEX.fullmatch(text):
+        return int(text[2:], 16)
+    if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+        return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").replace(".nan", "nan"))
+    return text
+
+
+def read_file(file: Path, shown: str = "") -> Node:
+    """Read a recipe file into nodes.
+
+    Args:
+        file: The file.
+        shown: Its name in messages; the path as given where empty.
+
+    Raises:
+        RecipeError: If it cannot be read, is not UTF-8, is not YAML, or is not a map at the top.
+    """
+    shown = shown or str(file)
+    whole = Origin(shown, file=shown, folder=file.resolve().parent)
+    try:
+        content = file.read_bytes()
+    except IsADirectoryError:
+        _refuse(whole, "is a folder, not a recipe file")
+    except FileNotFoundError:
+        _refuse(whole, "there is no such file", "loopkit list recipe")
+    except (OSError, ValueError) as error:
+        _refuse(whole, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    if len(content) > LARGEST:
+        _refuse(whole, f"is {len(content):,} bytes long; a recipe is at most {LARGEST:,}")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        _refuse(Origin(shown, shown, line), f"is not UTF-8 (byte {error.start})", "save it as UTF-8")
+    node = read_text(text, whole)
+    if not isinstance(node.value, dict):
+        found = "empty" if node.value is None else f"a {type(node.value).__name__}"
+        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 1'")
+    return node
+
+
+def read_text(text: str, origin: Origin) -> Node:
+    """Read YAML text into nodes.
+
+    Args:
+        text: One YAML document.
+        origin: Of the whole; lines are filled in where it names a file.
+
+    Raises:
+        RecipeError: With the line, if the text is not the YAML that recipes are written in.
+    """
+    reader = _Reader(text, origin)
+    try:
+        return reader.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = " ".join(filter(None, (error.context, error.problem)))
+        hint = "indent with spaces, not tabs" if "\\t" in what else ""
+        _refuse(reader.at(mark.line if mark else 0), f"is not YAML: {what}", hint)
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n")
+        _refuse(reader.at(line), f"is not YAML: character {error.character!r} is not allowed")
+
+
+def _refuse(origin: Origin, message: str, hint: str = "") -> NoReturn:
+    raise RecipeError([Problem(origin, (), message, hint)]) from None
+
+
+class _Reader:
+    def __init__(self, text: str, origin: Origin) -> None:
+        self.lines = text.splitlines()
+        self.origin = origin
+        self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+    def of(self, event: yaml.Event) -> Origin:
+        """The origin of the line in which an event starts."""
+        return self.at(event.start_mark.line if event.start_mark else 0)
+
+    def at(self, line: int) -> Origin:
+        """The origin of a line, counted from zero."""
+        if not self.origin.file:
+            return self.origin
+        text = self.lines[line] if line < len(self.lines) else ""
+        return Origin(self.origin.layer, self.origin.file, line + 1, text, self.origin.folder)
+
+    def document(self) -> Node:
+        next(self.events)
+        event = next(self.events)
+        if isinstance(event, yaml.StreamEndEvent):
+            return Node(None, self.origin)
+        node = self.value(next(self.events), depth=0)
+        next(self.events)
+        if not isinstance(extra := next(self.events), yaml.StreamEndEvent):
+            _refuse(self.of(extra), "a recipe is one YAML document; another starts here")
+        return node
+
+    def value(self, event: yaml.Event, depth: int, origin: Origin | None = None) -> Node:
+        here = self.of(event)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            _refuse(here, "anchors and aliases are not used in recipes", "write the value out, or use 'extends'")
+        if (tag := getattr(event, "tag", None)) not in (None, "!"):
+            _refuse(here, f"tags such as {tag!r} are not used in recipes")
+        if depth > DEEPEST:
+            _refuse(here, f"is nested more than {DEEPEST} levels deep")
+        if isinstance(event, yaml.ScalarEvent):
+            return Node(plain_scalar(event.value) if event.implicit[0] else event.value, origin or here)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
+                items.append(self.value(item, depth + 1))
+            return Node(items, origin or here)
+        return self.mapping(origin or here, depth)
+
+    def mapping(self, origin: Origin, depth: int) -> Node:
+        entries: dict[str, Node] = {}
+        while not isinstance(key := next(self.events), yaml.MappingEndEvent):
+            here = self.of(key)
+            if not isinstance(key, yaml.ScalarEvent) or getattr(key, "anchor", None) or key.tag not in (None, "!"):
+                self.value(key, depth + 1)  # names anchors and tags
+                _refuse(here, "a key must be a plain word")
+            if key.value in entries:
+                first = entries[key.value].origin
+                _refuse(here, f"key '{key.value[:80]}' is written twice", f"the first is in line {first.line}")
+            entries[key.value] = self.value(next(self.events), depth + 1, here)
+        return Node(entries, origin)

@@ -1,0 +1,204 @@
+"""A recipe, complete: every value filled in, checked, and knowing its origin."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from loopkit.recipe.blame import Blame
+from loopkit.recipe.checks import check
+from loopkit.recipe.compose import Layers, gather, overrides
+from loopkit.recipe.format import Sections
+from loopkit.recipe.merge import Merger
+from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
+from loopkit.recipe.read import plain_scalar
+from loopkit.recipe.resolve import Walk
+from loopkit.registry.catalog import Catalog, catalog
+from loopkit.registry.schema import Schema, SectionRef, Slot
+from loopkit.registry.source import SourceProblem, read_sections
+from loopkit.registry.spec import Spec
+
+ROOT = SectionRef("Sections")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Sections):
+    """A resolved recipe: its sections as attributes, components as specs.
+
+    Args:
+        name: Its file's stem, and the profiles in use.
+        path: Its file, if it has one.
+        values: The same as plain data, every default written out.
+        origins: Where each value was written.
+        specs: Every component chosen, by path.
+    """
+
+    name: str
+    path: FilePath | None = None
+    values: Mapping[str, Any] = field(repr=False)
+    origins: Mapping[Path, Origin] = field(repr=False)
+    specs: Mapping[Path, Spec] = field(repr=False)
+
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits that change with any value."""
+        return hashlib.sha256(json.dumps(self.values, sort_keys=True).encode()).hexdigest()[:12]
+
+    def to_yaml(self) -> str:
+        """The recipe with every default written out; reading it gives the same recipe."""
+        return yaml.dump(self.values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.2 would read as another type, and writes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if plain_scalar(text) == text and isinstance(plain_scalar(text), str) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def format_sections() -> dict[str, Schema]:
+    """The recipe format, read from its file."""
+    return read_sections(FilePath(__file__).with_name("format.py"))
+
+
+def load_recipe(
+    recipe: str | FilePath,
+    profiles: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    *,
+    plugins: Iterable[FilePath] = (),
+    installed: bool = True,
+) -> Recipe:
+    """Read, compose, check and resolve a recipe. Nothing is imported, built, downloaded or written.
+
+    Args:
+        recipe: A path, or the name of a shipped recipe.
+        profiles: Applied in this order, after parents and recipe.
+        overrides: ``key.path=value`` texts, applied last.
+        plugins: Files with further components.
+        installed: Whether installed plugins count.
+
+    Raises:
+        RecipeError: With every problem found.
+    """
+    layers = gather(recipe)
+    return compose(layers, profiles, overrides, plugins=plugins, installed=installed)
+
+
+def problems_of(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True) -> list[Problem]:
+    """Everything wrong with a recipe, each of its profiles included.
+
+    Raises:
+        RecipeError: If the file or a parent cannot be read at all.
+    """
+    layers = gather(recipe)
+    found: list[Problem] = []
+    for chosen in ((), *((name,) for name in layers.profiles)):
+        try:
+            compose(layers, chosen, plugins=plugins, installed=installed)
+        except RecipeError as error:
+            found += error.problems
+    return RecipeError(found).problems
+
+
+def compose(
+    layers: Layers,
+    profiles: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    *,
+    plugins: Iterable[FilePath] = (),
+    installed: bool = True,
+) -> Recipe:
+    """Lay the layers over each other and walk the result.
+
+    Raises:
+        RecipeError: With every problem found.
+    """
+    stack = [*layers.bodies, *layers.chosen(profiles), *overrides(texts)]
+    merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
+    composed: Node | None = None
+    for layer in stack:
+        composed = merger.lay(composed, layer, ROOT)
+    assert composed is not None
+    walk = Walk(merger)
+    if len(layers.bodies) > 1:
+        walk.layers[("extends",)] = "parents"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plain, typed = walk.section("Sections", composed, (), {})
+    _repeat(caught)
+    walk.problems += check(walk, plain or {})
+    if problems := list(Blame(walk).problems()):
+        raise RecipeError(problems)
+    parts = {item.name: getattr(typed, item.name) for item in fields(Sections)}
+    name = "-".join((layers.name, *profiles))
+    return Recipe(**parts, name=name, path=layers.path, values=plain, origins=walk.origins, specs=walk.specs)
+
+
+def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
+    """Say each warning of a walk once."""
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        warnings.warn(message, stacklevel=4)
+
+
+def _with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
+    """The catalog with the components of the files that the recipe and the command line name."""
+    files: dict[FilePath, Origin] = {file.resolve(): Origin("--plugins") for file in extra}
+    for item in _plugin_nodes(stack):
+        files[(item.origin.folder / str(item.value)).resolve()] = item.origin
+    problems = []
+    for file, origin in files.items():
+        try:
+            known = known.with_files([file])
+        except SourceProblem as error:
+            problems.append(Problem(origin, ("plugins",), str(error)))
+    if problems:
+        raise RecipeError(problems)
+    return known
+
+
+def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
+    """The entries of the last layer that names plugin files; lists replace."""
+    lists = [node.value["plugins"] for node in stack if isinstance(node.value, dict) and "plugins" in node.value]
+    if lists and isinstance(lists[-1].value, list):
+        yield from (item for item in lists[-1].value if isinstance(item.value, str))
+
+
+def component(kind: str, value: Any, **known: Any) -> Spec:
+    """A component chosen by hand, as a recipe would write it.
+
+    Args:
+        kind: The kind.
+        value: A name, or a map with ``type`` and options.
+        known: Values that bounds may name, such as ``width``.
+
+    Raises:
+        RecipeError: With every problem found.
+    """
+    from loopkit.recipe.resolve import Known
+
+    merger = Merger(catalog(), format_sections())
+    node = merger.lay(None, from_plain(value, Origin("component")), Slot(kind))
+    walk = Walk(merger)
+    env = {name: Known(item, (name,)) for name, item in known.items()}
+    if not isinstance(node.value, dict):
+        raise RecipeError([Problem(node.origin, (), f"a {kind} is a name or a map with its options, not {value!r}")])
+    _, spec = walk.component(kind, None, node, (kind,), env)
+    if problems := list(Blame(walk).problems()):
+        raise RecipeError(problems)
+    return spec

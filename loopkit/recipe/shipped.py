@@ -1,0 +1,35 @@
+"""Recipes that loopkit and installed plugins bring, found by name."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from loopkit.registry.plugins import module_file
+
+GROUP = "loopkit.recipes"
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def own_folder() -> Path:
+    """loopkit's own recipes: inside the installed package, or beside it in a checkout."""
+    installed = PACKAGE / "_recipes"
+    return installed if installed.is_dir() else PACKAGE.parent / "recipes"
+
+
+def folders(plugins: bool = True) -> list[tuple[str, Path]]:
+    """Who brings recipes, and the folder they lie in."""
+    found = [("loopkit", own_folder())]
+    for point in entry_points(group=GROUP) if plugins else ():
+        if (file := module_file(point.value)) is not None:
+            found.append((point.dist.name if point.dist else point.name, file.parent))
+    return found
+
+
+def shipped_recipes(plugins: bool = True) -> dict[str, Path]:
+    """Name to file of every shipped recipe; loopkit's own win over a plugin's of the same name."""
+    found: dict[str, Path] = {}
+    for _, folder in folders(plugins):
+        for file in sorted(folder.glob("*.yaml")):
+            found.setdefault(file.stem, file)
+    return found

@@ -1,0 +1,148 @@
+"""Every key of every recipe, misspelt or moved: exactly one problem, which names it, and nothing that only follows
+from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loopkit.recipe import RecipeError, load_recipe, problems_of
+from loopkit.recipe.recipe import format_sections
+from loopkit.registry.schema import Leaf, SectionRef, SlotMap
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECIPES = [file for file in sorted((ROOT / "recipes").rglob("*.yaml")) if "studies" not in file.parts]
+Path_ = tuple[str, ...]
+
+
+def free(path: Path_) -> bool:
+    """Whether the last key of a path is the user's to choose: an entry of a free map or of a plural slot."""
+    if path[0] == "profiles":
+        return len(path) == 2 or free(path[2:])
+    schema, annotation = format_sections()["Sections"], None
+    for key in path[:-1]:
+        option = schema.options.get(key) if schema else None
+        annotation = option.annotation if option else None
+        schema = format_sections()[annotation.name] if isinstance(annotation, SectionRef) else None
+        if schema is None:
+            break
+    return isinstance(annotation, SlotMap | Leaf)
+
+
+def keys(value: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Every key whose value holds no key: the leaves."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, dict) and item:
+                yield from keys(item, (*path, key))
+            else:
+                yield (*path, key)
+
+
+def renamed(text: dict, path: Path_, name: str) -> dict:
+    copy = yaml.safe_load(yaml.safe_dump(text))
+    node = copy
+    for key in path[:-1]:
+        node = node[key]
+    entries = list(node.items())
+    node.clear()
+    node.update((name if key == path[-1] else key, value) for key, value in entries)
+    return copy
+
+
+def moved_up(text: dict, path: Path_) -> dict | None:
+    """The key moved to the map above, unless that map has the key already."""
+    copy = yaml.safe_load(yaml.safe_dump(text))
+    node = above = copy
+    for key in path[:-1]:
+        above, node = node, node[key]
+    if len(path) < 2 or path[-1] in above:
+        return None
+    above[path[-1]] = node.pop(path[-1])
+    return copy
+
+
+def moved_down(text: dict, path: Path_) -> Iterator[dict]:
+    """The key moved into each map beside it, unless that map has the key already."""
+    node = text
+    for key in path[:-1]:
+        node = node[key]
+    for beside, inner in node.items():
+        if beside != path[-1] and isinstance(inner, dict) and path[-1] not in inner and beside != "profiles":
+            copy = yaml.safe_load(yaml.safe_dump(text))
+            place = copy
+            for key in path[:-1]:
+                place = place[key]
+            place[beside][path[-1]] = place.pop(path[-1])
+            yield copy
+
+
+def variants(text: dict) -> Iterator[tuple[str, str, dict]]:
+    for path in keys(text):
+        if free(path):
+            continue
+        shown = ".".join(path)
+        yield f"{shown} misspelt", path[-1] + "x", renamed(text, path, path[-1] + "x")
+        yield f"{shown} renamed", "zzz", renamed(text, path, "zzz")
+        if (copy := moved_up(text, path)) is not None:
+            yield f"{shown} moved up", path[-1], copy
+        for copy in moved_down(text, path):
+            yield f"{shown} moved down", path[-1], copy
+
+
+def accepted(text: dict, file: Path) -> bool:
+    """Whether a moved key happens to be an option of its new place, too."""
+    file.write_text(yaml.safe_dump(text, sort_keys=False))
+    try:
+        return not problems_of(file)
+    except RecipeError:
+        return False
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda file: str(file.relative_to(ROOT / "recipes").with_suffix("")))
+def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_path: Path, capsys) -> None:
+    # the variants extend by absolute path, so that they may lie elsewhere
+    text = yaml.safe_load(recipe.read_text())
+    if "extends" in text and (recipe.parent / text["extends"]).exists():
+        text["extends"] = str(recipe.parent / text["extends"])
+    file = tmp_path / recipe.name
+    cases, at_home, wrong = 0, 0, []
+    for what, key, variant in variants(text):
+        if "moved" in what and accepted(variant, file):
+            at_home += 1
+            continue
+        cases += 1
+        file.write_text(yaml.safe_dump(variant, sort_keys=False))
+        try:
+            found = problems_of(file)
+        except RecipeError as error:
+            found = error.problems
+        if len(found) != 1 or key not in (
+            *found[0].path,
+            found[0].message.split("'")[1] if "'" in found[0].message else "",
+        ):
+            wrong.append(f"{what}: {[p.render() for p in found]}")
+    with capsys.disabled():
+        print(f" {recipe.stem}: {cases} cases, {at_home} moved keys are at home in their new place", end=" ")
+    assert cases > 5
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_recipe_in_the_tree_is_valid() -> None:
+    found = [problem.render() for file in RECIPES for problem in problems_of(file)]
+    assert found == []
+    assert len(RECIPES) >= 2
+    for file in RECIPES:
+        assert load_recipe(file).description, f"{file} does not say what it shows"
+
+
+def test_free_keys_are_told_apart() -> None:
+    assert free(("profiles", "mini"))
+    assert free(("evaluate", "probes", "norms"))
+    assert free(("train", "deepspeed", "x"))
+    assert not free(("profiles", "mini", "train", "steps"))
+    assert not free(("model", "block", "attention", "heads"))

@@ -1,0 +1,114 @@
+"""What a user is told: every problem at once, where it stands, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopkit.recipe import RecipeError, component, load_recipe, problems_of
+from tests.recipe.conftest import BASE
+
+FIVE = """\
+loopkit: 1
+data:
+  source: python_docs
+  tokenizer: {type: bytes}
+  length: 32
+  strid: 16
+model:
+  width: 32
+  block: {attention: {heads: 5}}
+  core: 2
+  readout: rw
+train:
+  steps: 4
+  batch: "4"
+  schedule: {type: lognormal, sigmma: 0.5, max: 8}
+  lr: {type: constant, peak: -1.0}
+"""
+
+
+def test_five_faults_are_five_problems_in_order(write) -> None:
+    file = write(FIVE)
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(file)
+    found = [(p.origin.line, ".".join(p.path)) for p in caught.value.problems]
+    assert found == [
+        (6, "data.strid"),
+        (9, "model.block.attention.heads"),
+        (11, "model.readout"),
+        (14, "train.batch"),
+        (15, "train.schedule.sigmma"),
+        (16, "train.lr.peak"),
+    ]
+    text = str(caught.value)
+    assert "did you mean 'stride'?" in text
+    assert "5 does not divide model.width, which is 32" in text
+    assert "no readout is called 'rw'\n   11 |   readout: rw\n   hint: did you mean 'raw'? loopkit list readout" in text
+    assert "must be an integer > 0, not '4'" in text
+    assert "no such option of schedule 'lognormal'" in text
+    assert "did you mean 'sigma'? options: max, min, mu, sigma" in text
+
+
+def one(write, *overrides: str, text: str = BASE) -> str:
+    """The only problem of a recipe with these overrides."""
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(text), overrides=overrides)
+    assert len(caught.value.problems) == 1, str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.readout=rw", "--set model.readout=rw: model.readout: no readout is called 'rw'"),
+        ("model.width=8.0", "must be an integer > 0, not 8.0"),
+        ("model.width=null", "must be an integer > 0, not null"),
+        ("seed=yes", "must be an integer >= 0, not 'yes'"),
+        ("train.compile=no", "must be true or false, not 'no'"),
+        ("train.clip=.inf", "must be a number > 0 or null, not inf"),
+        ("train.backprop=most", "must be an integer > 0 or 'all', not 'most'"),
+        ("train.backprop=3", "3 loops cannot carry gradient: the schedule runs at most 2"),
+        ("train.micro_batch=3", "3 does not divide train.batch, which is 4"),
+        ("data.stride=64", "64 is more than data.length, which is 32"),
+        ("evaluate.depths=8-1", "runs backwards"),
+        ("evaluate.depths=0", "must be"),
+        ("train.trainable=[]", "must be a list, each entry text with at least 1"),
+        ("train.deepspeed={train_batch_size: 3}", "set train.batch instead"),
+        ("objective.supervision=exit_weighted", "needs gate, which nothing in this recipe provides"),
+        ("objective.supervision=exit_weighted", "choose gate 'linear'"),
+        ("model.readout=[norm]", "must be the name of a readout or a map"),
+        ("model.readout=3", "must be the name of a readout or a map"),
+        ("model.embedding=3", "must be a map with the options of embedding"),
+        ("objective.regularizers=norm_penalty", "must be a map, each entry one regularizer"),
+        ("objective.regularizers.norm_penalty=true", "false to remove it"),
+        ("objective.regularizers.norm_penalti={}", "did you mean 'norm_penalty'"),
+        ("model.carry={type: chain, of: []}", "a list of at least 1"),
+        ("loopkit=2", "must be 1, not 2"),
+        ("train.schedule={type: uniform, sigma: 1.0, max: 4}", "'sigma' is an option of schedule lognormal"),
+        ("train.heads=3", "it has its place at model.block.attention.heads"),
+    ],
+)
+def test_each_fault_is_one_problem_with_a_remedy(write, override: str, said: str) -> None:
+    assert said in one(write, override)
+
+
+def test_what_is_required_is_said_with_its_meaning(write) -> None:
+    text = one(write, text=BASE.replace("  width: 32\n", ""))
+    assert "model.width: is required" in text
+    assert "hint: Channels of the state. (an integer > 0)" in text
+
+
+def test_a_fault_in_a_profile_is_found_by_validate(write) -> None:
+    file = write(BASE + "profiles: {mini: {train: {stepz: 3}}}\n")
+    load_recipe(file)
+    (problem,) = problems_of(file)
+    assert problem.path == ("train", "stepz")
+    assert problem.origin.line == 9
+
+
+def test_components_by_hand_are_checked_too() -> None:
+    assert component("norm", "rmsnorm")(width=4)
+    with pytest.raises(RecipeError, match="3 does not divide width, which is 32"):
+        component("attention", {"type": "causal", "heads": 3}, width=32)
+    with pytest.raises(RecipeError, match="is a name or a map"):
+        component("norm", 3)
