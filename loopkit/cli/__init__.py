@@ -1,0 +1,5 @@
+"""The command line: one thin file per command, which imports the rest when it runs."""
+
+from loopkit.cli.main import main
+
+__all__ = ["main"]

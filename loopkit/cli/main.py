@@ -1,0 +1,75 @@
+"""``loopkit``: the group of commands, and what an error looks like."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+COMMANDS: dict[str, str] = {
+    "train": "Train a recipe.",
+    "eval": "Measure a run at every depth.",
+    "validate": "Check recipes without running anything.",
+    "plan": "Say what a recipe costs before it runs.",
+    "list": "List components and recipes.",
+    "show": "Show a recipe or a component.",
+    "schema": "Write the JSON schema that editors use.",
+    "doctor": "Show versions, device and plugins.",
+}
+"""Every command and its one line of help; the rest is in the command's own file."""
+
+
+class Commands(click.Group):
+    """Loads a command's file when it is asked for, so that ``--help`` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"loopkit.cli.{name}")
+        command: click.Command = module.command
+        command.short_help = COMMANDS[name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what the user can mend is said in words, with exit code 2 and no traceback."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError, LookupError) as error:
+            if ctx.params.get("traceback"):
+                raise
+            _say(error)
+            sys.exit(2)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+
+
+def _say(error: Exception) -> None:
+    from loopkit.recipe import RecipeError
+
+    if isinstance(error, RecipeError):
+        click.echo(str(error), err=True)
+        count = len(error.problems)
+        click.echo(f"\n{count} problem{'s' if count != 1 else ''}", err=True)
+        return
+    message = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
+    click.echo(f"error: {message or type(error).__name__}", err=True)
+    for note in getattr(error, "__notes__", ()):
+        click.echo(f"  {note}", err=True)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(package_name="loopkit", prog_name="loopkit")
+@click.option("--traceback", is_flag=True, help="Show the traceback of an error.")
+def main(traceback: bool) -> None:
+    """Recipes, components and measurements for looped language models."""

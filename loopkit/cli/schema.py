@@ -1,0 +1,32 @@
+"""``loopkit schema``: the JSON schema that editors use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from loopkit.cli.options import plugin_options
+
+
+@click.command("schema")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file instead of the terminal."
+)
+@plugin_options
+def command(out: Path | None, plugins: tuple[Path, ...], no_plugins: bool) -> None:
+    """Write the JSON schema of recipes, with the components of installed plugins.
+
+    Point an editor at it with the first line of a recipe: # yaml-language-server: $schema=loopkit.schema.json
+    """
+    import json
+
+    from loopkit.recipe.editor import editor_schema
+    from loopkit.registry.catalog import catalog
+
+    text = json.dumps(editor_schema(catalog(not no_plugins).with_files(plugins)), indent=1) + "\n"
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        out.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {out}")

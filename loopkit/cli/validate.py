@@ -1,0 +1,61 @@
+"""``loopkit validate``: everything that is wrong with recipes, at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from loopkit.cli.options import json_option, recipe_options
+
+
+@click.command("validate")
+@click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...")
+@recipe_options
+@json_option
+def command(
+    recipes: tuple[str, ...],
+    profiles: tuple[str, ...],
+    overrides: tuple[str, ...],
+    plugins: tuple[Path, ...],
+    no_plugins: bool,
+    as_json: bool,
+) -> None:
+    """Check recipes, each with all its profiles, without running anything.
+
+    RECIPE is a path or the name of a shipped recipe. With --profile or --set, that combination alone is checked.
+    The exit code is 2 if anything is wrong.
+    """
+    import json
+
+    from loopkit.recipe import Problem, RecipeError, load_recipe, problems_of
+
+    found: list[Problem] = []
+    for recipe in recipes:
+        try:
+            if profiles or overrides:
+                load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
+            else:
+                found += problems_of(recipe, plugins=plugins, installed=not no_plugins)
+        except RecipeError as error:
+            found += error.problems
+    found = RecipeError(found).problems
+    if as_json:
+        rows = [
+            {
+                "file": p.origin.file,
+                "line": p.origin.line,
+                "key": ".".join(p.path),
+                "message": p.message,
+                "hint": p.hint,
+            }
+            for p in found
+        ]
+        click.echo(json.dumps({"recipes": list(recipes), "problems": rows}, indent=2))
+    elif found:
+        raise RecipeError(found)
+    else:
+        click.echo(f"{len(recipes)} recipe{'s' if len(recipes) > 1 else ''}, no problem")
+    if found:
+        sys.exit(2)

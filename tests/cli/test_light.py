@@ -1,0 +1,90 @@
+"""The commands that only read: what they print, and what an error looks like."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from loopkit.cli import main
+from loopkit.registry import KINDS
+
+
+def run(*words: str, code: int = 0) -> str:
+    """Output and errors of a command."""
+    result = CliRunner().invoke(main, list(words), prog_name="loopkit")
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+def test_help_is_quick_and_names_every_command() -> None:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "loopkit", "--help"], capture_output=True, text=True)
+        times.append(time.perf_counter() - start)
+        assert done.returncode == 0
+    assert "validate" in done.stdout
+    assert min(times) < 0.5
+
+
+def test_list() -> None:
+    assert all(kind in run("list") for kind in KINDS)
+    assert "raw" in run("list", "readout")
+    assert "wikitext_44m_raw" in run("list", "recipe")
+    assert {row["name"] for row in json.loads(run("list", "placement", "--json"))} >= {"pre", "post"}
+    assert "did you mean 'readout'" in run("list", "readuot", code=2)
+    assert all(len(line) <= 80 for line in run("list", "placement").splitlines())
+
+
+def test_show_a_component() -> None:
+    text = run("show", "rmsnorm")
+    assert "norm/rmsnorm" in text
+    assert "eps" in text
+    assert "is the name of several components" in run("show", "norm", code=2)
+    assert json.loads(run("show", "readout/norm", "--json"))[0]["kind"] == "readout"
+
+
+def test_show_a_recipe_and_its_origins() -> None:
+    assert "width: 512" in run("show", "wikitext_44m_raw")
+    text = run("show", "wikitext_44m_raw", "--origin", "--set", "seed=3", "--profile", "smoke")
+    assert "seed: 3" in text
+    assert "--set seed=3" in text
+    assert "(profile smoke)" in text
+    assert "default" in text
+    assert json.loads(run("show", "wikitext_44m_raw", "--json"))["model"]["width"] == 512
+
+
+def test_validate(tmp_path: Path) -> None:
+    assert "2 recipes, no problem" in run("validate", "wikitext_44m_raw", "wikitext_44m_raw")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("loopkit: 1\nextends: wikitext_44m_raw\nmodle: {}\n")
+    text = run("validate", str(bad), code=2)
+    assert "bad.yaml:3: modle: no such option of the recipe" in text
+    assert "did you mean 'model'" in text
+    assert "1 problem" in text
+    report = json.loads(run("validate", str(bad), "--json", code=2))
+    assert report["problems"][0]["line"] == 3
+    assert "no profile" in run("validate", "wikitext_44m_raw", "--profile", "none", code=2)
+
+
+def test_schema(tmp_path: Path) -> None:
+    out = tmp_path / "schema.json"
+    assert "wrote" in run("schema", "--out", str(out))
+    assert json.loads(out.read_text())["required"] == ["loopkit"]
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    done = subprocess.run(f"{sys.executable} -m loopkit show wikitext_44m_raw | head -n 1", shell=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "loopkit: 1"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("word", ["nothing", "no/such/recipe.yaml", ""])
+def test_a_recipe_that_is_not_there(word: str) -> None:
+    assert run("show", word, code=2)
