@@ -1,0 +1,197 @@
+"""Any text: local files, JSON lines, parquet, or a dataset on the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split, count_lines, hub
+from loopkit.components.source.files import (
+    ROWS,
+    check_column,
+    column_texts,
+    fingerprint_files,
+    json_texts,
+    listing,
+    parquet_texts,
+    text_lines,
+)
+from loopkit.components.source.held_out import split_of
+from loopkit.registry import Fraction, register
+
+Unit = Literal["paragraph", "line", "file"]
+Reader = Callable[[], Iterator[str]]
+
+SUFFIXES = frozenset({".txt", ".md", ".jsonl", ".parquet"})
+"""Files of a folder that are read; a file that is named may have any suffix, and is plain text if it has another."""
+
+
+@register("source", "text", layout="stream")
+class Text(Source):
+    """Local text or a dataset of the hub, split by file or by a held-out share of its documents.
+
+    Exactly one of path, files and dataset says where the text is. A folder whose files are called after splits
+    (train.txt, validation-000.jsonl) is split by them; so is a dataset. A validation or test split that does not exist
+    is held out of train: a hash of its text places a document, so equal documents never stand on both sides.
+
+    Args:
+        path: A file, or a folder with .txt, .md, .jsonl or .parquet files, all levels.
+        files: A file or folder for each split, as {train: a.txt, validation: b.txt}.
+        dataset: Name of a dataset on the hub, as owner/name.
+        config: Which configuration of the dataset.
+        revision: Commit, branch or tag of the dataset; a commit lets a cached run start without the hub.
+        key: Where the text is in a JSON line, parquet file or dataset.
+        unit: What one document of a plain text file is.
+        join: Text put between two documents; null puts nothing.
+        validation: Share of the documents held out for validation, where there is no such split.
+        test: Share of the documents held out for test, where there is no such split.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Path | None = None,
+        files: dict[str, Path] | None = None,
+        dataset: str | None = None,
+        config: str | None = None,
+        revision: str | None = None,
+        key: str = "text",
+        unit: Unit = "paragraph",
+        join: str | None = "\n\n",
+        validation: Fraction = 0.05,
+        test: Fraction = 0.05,
+    ) -> None:
+        given = [name for name, value in (("path", path), ("files", files), ("dataset", dataset)) if value is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"data.source: set exactly one of path, files and dataset, not {' and '.join(given) or 'none'}"
+            )
+        if validation + test >= 1:
+            raise ValueError(f"data.source: validation {validation} and test {test} leave nothing to train on")
+        self.path, self.dataset, self.config, self.revision = path, dataset, config, revision
+        self.files = None if files is None else {canonical_split(split): path for split, path in files.items()}
+        self.key = key
+        self.unit = unit
+        self.join = join
+        self.shares = {VALIDATION: validation, TEST: test}
+
+    def fingerprint(self, split: str) -> str:
+        split = canonical_split(split)
+        if self.dataset is not None:
+            pinned = self.revision is not None and len(self.revision) == 40
+            content = self.revision if pinned else {name: part._fingerprint for name, part in self._rows.items()}
+            where: Any = [self.dataset, self.config, content]
+        else:
+            where = {name: fingerprint_files(files) for name, files in self._local_files.items()}
+        record = ["text", split, where, self.key, self.unit, self.shares]
+        return hashlib.sha256(json.dumps(record).encode()).hexdigest()
+
+    def documents(self, split: str) -> Iterator[Document]:
+        split = canonical_split(split)
+        parts = self._parts()
+        carved = {name: share for name, share in self.shares.items() if name not in parts and share > 0}
+        if split not in parts and split not in carved:
+            raise ValueError(f"data.source: there is no {split} split, only {', '.join([*parts, *carved])}")
+        if split in carved and TRAIN not in parts:
+            raise ValueError(f"data.source: there is no {split} split and no train split to hold it out of")
+        number = 0
+        for number, text in enumerate(self._drawn(split, parts, carved), 1):
+            yield Document((Part(text),), f"{split}:{number}", count_lines(text))
+        if number == 0:
+            share = (
+                f"; a share of {carved[split]} of the documents left none, raise it or name files"
+                if split in carved
+                else ""
+            )
+            raise ValueError(f"data.source: the {split} split of {self._where} has no text{share}")
+
+    def _drawn(self, split: str, parts: dict[str, Reader], carved: dict[str, float]) -> Iterator[str]:
+        texts = parts[TRAIN if split in carved else split]()
+        if split != TRAIN and split not in carved:
+            return texts
+        return (text for text in texts if split_of(text, carved) == split)
+
+    def _parts(self) -> dict[str, Reader]:
+        """The splits that exist, each with what yields its texts."""
+        if self.dataset is not None:
+            return {canonical_split(name): partial(self._column, rows) for name, rows in self._rows.items()}
+        return {name: partial(self._texts, files) for name, files in self._local_files.items()}
+
+    @property
+    def _where(self) -> str:
+        return str(self.dataset or self.path or self.files)
+
+    @cached_property
+    def _rows(self) -> dict[str, Any]:
+        remedy = "set data.source.path to a local file or folder instead of data.source.dataset"
+        return dict(hub.load_dataset(str(self.dataset), self.config, self.revision, remedy))
+
+    @cached_property
+    def _local_files(self) -> dict[str, list[Path]]:
+        if self.files is not None:
+            return {split: find_files(path, f"data.source.files.{split}") for split, path in self.files.items()}
+        assert self.path is not None
+        pool = find_files(self.path, "data.source.path")
+        by_split: dict[str, list[Path]] = {}
+        for file in pool if self.path.is_dir() else []:
+            name = canonical_split(file.stem.replace("-", ".").split(".")[0])
+            if name in (TRAIN, VALIDATION, TEST):
+                by_split.setdefault(name, []).append(file)
+        return by_split if TRAIN in by_split else {TRAIN: pool}
+
+    def _column(self, part: Any) -> Iterator[str]:
+        where = f"dataset {self.dataset}"
+        check_column(where, self.key, part.column_names)
+        for batch in part.iter(batch_size=ROWS):
+            yield from filter(str.strip, column_texts(where, self.key, batch[self.key]))
+
+    def _texts(self, files: list[Path]) -> Iterator[str]:
+        for file in files:
+            if file.suffix == ".jsonl":
+                yield from filter(str.strip, json_texts(file, self.key))
+            elif file.suffix == ".parquet":
+                yield from filter(str.strip, parquet_texts(file, self.key))
+            else:
+                yield from plain_documents(file, self.unit)
+
+
+def plain_documents(file: Path, unit: Unit) -> Iterator[str]:
+    """The documents of a plain text file, without blank lines around them."""
+    lines: list[str] = []
+    for line in text_lines(file):
+        if unit == "file" or (unit == "paragraph" and line.strip()):
+            lines.append(line)
+        else:
+            yield from _document([line] if unit == "line" else lines)
+            lines = []
+    yield from _document(lines)
+
+
+def _document(lines: list[str]) -> Iterator[str]:
+    """The lines as one text, unless they are all blank."""
+    text = "".join(lines).strip("\r\n")
+    if text.strip():
+        yield text
+
+
+def find_files(path: Path, option: str) -> list[Path]:
+    """A named file, or the readable files of a folder in order of their paths.
+
+    Raises:
+        FileNotFoundError: If there is nothing to read; the message names the option.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise FileNotFoundError(f"{option}: {path} does not exist; give a text file or a folder with some")
+    files = sorted(f for f in path.rglob("*") if f.suffix in SUFFIXES and f.is_file())
+    if not files:
+        wanted = ", ".join(sorted(SUFFIXES))
+        raise FileNotFoundError(
+            f"{option}: {path} has no {wanted} file: {listing(path)}; name a file to read it as plain text"
+        )
+    return files

@@ -1,0 +1,122 @@
+"""How text becomes numbers: the contract of a tokenizer, and how one is read back from a folder. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+FILE = "loopkit_tokenizer.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Characters of a text that decoding its tokens would not give back.
+
+    Args:
+        unknown: Characters inside of tokens that became the unknown token.
+        dropped: Characters that became no token at all.
+    """
+
+    unknown: int = 0
+    dropped: int = 0
+
+
+class Tokenizer(ABC):
+    """Text to token numbers and back.
+
+    Args:
+        size: Number of tokens; numbers run from 0 to ``size - 1``.
+        pad: Number of the padding token, if there is one; so for ``bos``, ``eos`` and ``unknown``.
+        fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
+        separable: Whether cutting a text between a letter or digit and the blank or end of line after it, and encoding
+            both parts, always gives what encoding the whole gives. Long streams are then encoded piece by piece; else
+            each document is encoded by itself.
+    """
+
+    size: int
+    pad: int | None = None
+    bos: int | None = None
+    eos: int | None = None
+    unknown: int | None = None
+    fit_on: tuple[str, ...] = ()
+    separable: bool = False
+
+    def fit(self, texts: Iterable[str]) -> None:  # noqa: B027  (a fixed vocabulary has nothing to learn)
+        """Learn the vocabulary; nothing to do where it is fixed."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token numbers of each text.
+
+        Shapes: one integer array ``[tokens]`` per text.
+        """
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of token numbers; special tokens, the unknown one among them, are left out unless ``special``."""
+
+    def lost(self, text: str) -> Lost:
+        """What encoding ``text`` loses."""
+        return Lost()
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Everything that ``restore`` needs, as plain JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        """The tokenizer that had this ``state``."""
+
+    def fingerprint(self) -> str:
+        """Digest of the content: equal exactly where encoding is."""
+        return hashlib.sha256(json.dumps([self._type, self.state()], sort_keys=True).encode()).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer to a folder, as JSON."""
+        folder.mkdir(parents=True, exist_ok=True)
+        record = {"format": FORMAT, "type": self._type, "state": self.state()}
+        (folder / FILE).write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a tokenizer of this class that ``save`` wrote."""
+        return cls.restore(_read(folder)["state"])
+
+    @property
+    def _type(self) -> str:
+        return str(type(self).registration.name)  # type: ignore[attr-defined]
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Read a tokenizer of any type from the folder that ``save`` wrote it to.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If the file is damaged or of a newer format.
+    """
+    from loopkit.registry import Spec
+
+    loaded: Tokenizer = Spec("tokenizer", _read(folder)["type"]).target.load(folder)  # type: ignore[attr-defined]
+    return loaded
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / FILE
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} has no tokenizer ({FILE}); it is written beside a run's recipe")
+    try:
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error}); restore it from a copy of the run") from error
+    if record.get("format") != FORMAT:
+        raise ValueError(f"{file} has format {record.get('format')!r}, not {FORMAT}; use the loopkit that wrote it")
+    return record

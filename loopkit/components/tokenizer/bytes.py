@@ -1,0 +1,41 @@
+"""Every byte a token: nothing to fit, nothing unknown, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from loopkit.components.tokenizer import Tokenizer
+from loopkit.registry import register
+
+
+@register("tokenizer", "bytes")
+class Bytes(Tokenizer):
+    """The bytes of UTF-8, then padding, beginning and end: 259 tokens.
+
+    Decoding shows a character that was cut in two as U+FFFD.
+    """
+
+    size = 259
+    pad, bos, eos = 256, 257, 258
+    separable = True
+
+    def __init__(self) -> None:
+        pass
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16) for text in texts]
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        shown = {256: "<pad>", 257: "<bos>", 258: "<eos>"} if special else {}
+        found = b"".join(bytes([i]) if i < 256 else shown.get(i, "").encode() for i in map(int, ids))
+        return found.decode(errors="replace")
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        return cls()

@@ -1,0 +1,164 @@
+"""A tokenizer of the Hugging Face ``tokenizers`` library, from a file or the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from loopkit.components.source.hub import reach_hub
+from loopkit.components.tokenizer import Lost, Tokenizer
+from loopkit.registry import register
+
+if TYPE_CHECKING:
+    import tokenizers
+
+PROBE = 'The Café\'s 12,345 naïve  words_of\tßtraße…\n\n  x=[1]; "日本語" \u200b🙂 end .\n'
+ROLES = ("pad", "bos", "eos", "unknown")
+_USUAL = {
+    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
+    "bos": ("<s>", "<bos>", "[CLS]", "<|begin_of_text|>", "<|startoftext|>"),
+    "eos": ("</s>", "<eos>", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
+    "unknown": ("<unk>", "[UNK]"),
+}
+
+
+@register("tokenizer", "huggingface")
+class HuggingFace(Tokenizer):
+    """The tokenizer of a published model; special tokens are never added, and their text in a document becomes them.
+
+    Which tokens pad, begin and end is read from tokenizer_config.json beside the file, else from the usual names;
+    the options below go before both.
+
+    Args:
+        path: A tokenizer.json, or a folder with one.
+        name: Name on the hub, as owner/name, instead of a path.
+        revision: Commit, branch or tag on the hub; null for the newest.
+        pad: Text of the token that pads.
+        bos: Text of the token that begins a text.
+        eos: Text of the token that ends a text.
+
+    Raises:
+        ValueError: If the file is no tokenizer, or has no token of a given name.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Path | None = None,
+        name: str | None = None,
+        revision: str | None = None,
+        pad: str | None = None,
+        bos: str | None = None,
+        eos: str | None = None,
+    ) -> None:
+        if (path is None) == (name is None):
+            raise ValueError("data.tokenizer: set either path (a tokenizer.json or its folder) or name (on the hub)")
+        files = _local(path) if path is not None else _from_hub(str(name), revision)
+        try:
+            inner = json.loads(files["tokenizer.json"].read_text(encoding="utf-8"))
+            self._set(inner, _roles(inner, files.get("tokenizer_config.json"), {"pad": pad, "bos": bos, "eos": eos}))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{files['tokenizer.json']}: not UTF-8 text; name a tokenizer.json") from error
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{files['tokenizer.json']}: not JSON ({error}); name a tokenizer.json") from error
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        found = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=self._dtype) for encoding in found]
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        return self._inner.decode([int(i) for i in ids], skip_special_tokens=not special)
+
+    def lost(self, text: str) -> Lost:
+        if self._lossless:
+            return Lost()
+        encoding = self._inner.encode(text, add_special_tokens=False)
+        covered = np.zeros(len(text), dtype=bool)
+        unknown = 0
+        for number, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+            covered[start:stop] = True
+            unknown += (stop - start) * (number == self.unknown)
+        return Lost(unknown, int((~covered).sum()))
+
+    def state(self) -> dict[str, Any]:
+        return {"tokenizer": json.loads(self._inner.to_str()), "roles": {role: getattr(self, role) for role in ROLES}}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        tokenizer = cls.__new__(cls)
+        tokenizer._set(state["tokenizer"], state["roles"])
+        return tokenizer
+
+    def _set(self, inner: Mapping[str, Any], roles: Mapping[str, int | None]) -> None:
+        import tokenizers
+
+        try:
+            self._inner: tokenizers.Tokenizer = tokenizers.Tokenizer.from_str(json.dumps(inner))
+        except Exception as error:  # the library raises Exception itself
+            raise ValueError(f"data.tokenizer: not a tokenizer of the tokenizers library: {error}") from error
+        self._inner.no_truncation()
+        self._inner.no_padding()
+        self.size = max(self._inner.get_vocab().values()) + 1
+        self.pad, self.bos, self.eos, self.unknown = (roles[role] for role in ROLES)
+        self._dtype = np.uint16 if self.size <= 2**16 else np.uint32
+        whole, *parts = (list(map(int, ids)) for ids in self.encode([PROBE, *_cut(PROBE)]))
+        self.separable = whole == [number for part in parts for number in part]
+        self._lossless = self.unknown not in whole and self.decode(whole) == PROBE
+
+
+def _cut(text: str) -> list[str]:
+    """The text cut before every blank and end of line that follows a letter or digit."""
+    cuts = [i for i in range(1, len(text)) if text[i - 1].isalnum() and text[i] in " \n"]
+    return [text[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def _local(path: Path) -> dict[str, Path]:
+    folder = path if path.is_dir() else path.parent
+    file = folder / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"data.tokenizer.path: {file} does not exist; give a tokenizer.json or a folder with one"
+        )
+    config = folder / "tokenizer_config.json"
+    return {"tokenizer.json": file} | ({"tokenizer_config.json": config} if config.is_file() else {})
+
+
+def _from_hub(name: str, revision: str | None) -> dict[str, Path]:
+    import huggingface_hub
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    with reach_hub(f"tokenizer {name}", "set data.tokenizer.path to a local tokenizer.json"):
+        try:
+            files = {"tokenizer.json": huggingface_hub.hf_hub_download(name, "tokenizer.json", revision=revision)}
+        except LocalEntryNotFoundError:
+            raise
+        except HfHubHTTPError as error:
+            raise ValueError(f"data.tokenizer.name: no tokenizer.json under {name!r} on the hub ({error})") from error
+        try:
+            config = "tokenizer_config.json"
+            files[config] = huggingface_hub.hf_hub_download(name, config, revision=revision)
+        except EntryNotFoundError:
+            pass  # an old repository, or a cache without it; the usual names serve
+    return {key: Path(file) for key, file in files.items()}
+
+
+def _roles(inner: Mapping[str, Any], config: Path | None, given: Mapping[str, str | None]) -> dict[str, int | None]:
+    """Numbers of the special tokens: as given, else as configured, else by their usual names."""
+    vocabulary = inner.get("model", {}).get("vocab")
+    numbers = dict(vocabulary) if isinstance(vocabulary, dict) else {}
+    numbers |= {token["content"]: token["id"] for token in inner.get("added_tokens", ())}
+    configured = json.loads(config.read_text(encoding="utf-8")) if config else {}
+    roles: dict[str, int | None] = {}
+    for role in ROLES:
+        token = given.get(role)
+        if token is not None and token not in numbers:
+            raise ValueError(f"data.tokenizer.{role}: the tokenizer has no token {token!r}")
+        stated = configured.get("unk_token" if role == "unknown" else f"{role}_token")
+        stated = stated.get("content") if isinstance(stated, dict) else stated
+        names = [token] if token is not None else [stated] if stated in numbers else list(_USUAL[role])
+        roles[role] = next((numbers[name] for name in names if name in numbers), None)
+    return roles

@@ -1,0 +1,25 @@
+"""Text as encoded splits: what is trained on, in which order, and what an evaluation scores. Torch only in batches."""
+
+from loopkit.data.cache import cache_folder
+from loopkit.data.encode import prepare
+from loopkit.data.rows import Examples, Row, step_sha
+from loopkit.data.sampler import Sampler
+from loopkit.data.scoring import Scoring
+from loopkit.data.split import Prepared, Report, Split
+from loopkit.data.steps import StepData, Steps, rank_places
+
+__all__ = [
+    "Examples",
+    "Prepared",
+    "Report",
+    "Row",
+    "Sampler",
+    "Scoring",
+    "Split",
+    "StepData",
+    "Steps",
+    "cache_folder",
+    "prepare",
+    "rank_places",
+    "step_sha",
+]

@@ -1,0 +1,106 @@
+"""From the data section of a recipe to encoded splits, through the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopkit.components.source import Document, Source, canonical_split
+from loopkit.components.tokenizer import Tokenizer
+from loopkit.data.cache import cache_folder, digest, entry
+from loopkit.data.pieces import example_pieces, stream_pieces
+from loopkit.data.split import Prepared, Report, Split
+from loopkit.data.store import TokenStore, write_store
+
+if TYPE_CHECKING:
+    from loopkit.recipe.format import Data
+    from loopkit.registry import Spec
+
+Progress = Callable[[str, int], None]
+"""Called with what is being done and the characters done so far."""
+
+
+def prepare(
+    data: Data,
+    *,
+    cache: Path | None = None,
+    splits: Sequence[str] = ("train", "validation"),
+    tokenizer: Tokenizer | None = None,
+    progress: Progress = lambda what, characters: None,
+) -> Prepared:
+    """Fit the tokenizer, encode the splits, and keep both in the cache for the next time.
+
+    Args:
+        data: The section of the recipe.
+        cache: Folder of the cache; see ``cache_folder`` for the default.
+        splits: Which splits.
+        tokenizer: Encode with this one, for example a trained run's, instead of fitting the recipe's.
+        progress: Called while text is read.
+
+    Raises:
+        ValueError: If the data is missing or wrong; the message names cause and remedy.
+        OSError: So too; and if the cache cannot be written.
+    """
+    root = cache_folder(cache)
+    source: Source = data.source.build()
+    used = tokenizer if tokenizer is not None else _fitted(data.tokenizer, data.source, source, root, progress)
+    names = dict.fromkeys(map(canonical_split, splits))
+    return Prepared(used, {name: _split(source, data.source, name, used, root, progress) for name in names})
+
+
+def _fitted(spec: Spec, source_spec: Spec, source: Source, root: Path, progress: Progress) -> Tokenizer:
+    """The recipe's tokenizer with its vocabulary, which is fitted once for each text."""
+    fresh: Tokenizer = spec.build()
+    if not fresh.fit_on:
+        return fresh
+    names = list(dict.fromkeys(map(canonical_split, fresh.fit_on)))
+    name = digest(spec.plain(), source_spec.name, [source.fingerprint(split) for split in names])
+
+    def build(folder: Path) -> dict[str, Any]:
+        documents = (document for split in names for document in source.documents(split))
+        fresh.fit(_told(documents, f"fitting {spec.name} on {', '.join(names)}", progress))
+        fresh.save(folder)
+        return {"size": fresh.size}
+
+    # by its class, not by its name: a plugin's name may be known to the recipe alone
+    return type(fresh).load(entry(root / "tokenizers", name, f"{spec.name} tokenizer", build).folder)
+
+
+def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Path, progress: Progress) -> Split:
+    fingerprint = source.fingerprint(name)
+    key = digest(spec.name, fingerprint, source.layout, source.join, tokenizer.fingerprint())
+
+    def build(folder: Path) -> dict[str, Any]:
+        count = [0]
+        documents = _counted(source.documents(name), count)
+        examples = source.layout == "examples"
+        pieces = example_pieces(documents) if examples else stream_pieces(documents, source.join, tokenizer.separable)
+        tell = lambda characters: progress(f"encoding {name}", characters)  # noqa: E731
+        facts = write_store(folder, pieces, tokenizer, examples=examples, tell=tell)
+        if facts["tokens"] == 0:
+            raise ValueError(f"the {name} split of source {spec.name} has no tokens; give more text")
+        return facts | {"documents": count[0], "fingerprint": fingerprint}
+
+    found = entry(root / "tokens", key, f"{name} split", build)
+    report = Report(**{field: found.facts[field] for field in Report.__dataclass_fields__})
+    pad = 0 if tokenizer.pad is None else tokenizer.pad
+    return Split(name, TokenStore(found), source.layout, report, pad)
+
+
+def _counted(documents: Iterable[Document], count: list[int]) -> Iterator[Document]:
+    for document in documents:
+        count[0] += 1
+        yield document
+
+
+def _told(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[str]:
+    """The texts, saying now and then how many characters there were."""
+    done = told = 0
+    for document in documents:
+        text = document.text
+        done += len(text)
+        if done - told >= 2**20:
+            progress(what, done)
+            told = done
+        yield text

@@ -1,0 +1,46 @@
+"""Examples of a prompt and an answer, one row each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loopkit.data.rows import IGNORE, Examples, Row
+from loopkit.data.store import TokenStore
+
+
+class PaddedExamples(Examples):
+    """One document per row, whose loss is on its learned parts; rows are padded on their right.
+
+    A document longer than ``length`` inputs loses the beginning of its prompt, as far as one token before its first
+    learned token, and then its end: what is learned is never cut away whole.
+
+    Args:
+        store: The tokens; each piece is a document.
+        length: Most inputs in a row.
+        documents: Take this many of the documents; ``None`` for all.
+    """
+
+    def __init__(self, store: TokenStore, length: int, *, documents: int | None = None, pad: int = 0) -> None:
+        self.store, self.length, self.pad = store, length, pad
+        self._bounds = store.boundaries()
+        self._documents = len(self._bounds) - 1 if documents is None else documents
+
+    def __len__(self) -> int:
+        return self._documents
+
+    @property
+    def truncated(self) -> int:
+        """Documents that do not fit and are cut."""
+        return int(np.count_nonzero(np.diff(self._bounds[: self._documents + 1]) > self.length + 1))
+
+    def row(self, index: int) -> Row:
+        start, stop = int(self._bounds[index]), int(self._bounds[index + 1])
+        learn = self.store.learned(start, stop)
+        excess = (stop - start) - (self.length + 1)
+        if excess > 0:
+            first_answer = 1 + int(np.argmax(learn[1:]))
+            cut = min(excess, first_answer - 1)
+            start, stop = start + cut, start + cut + self.length + 1
+            learn = learn[cut : cut + self.length + 1]
+        tokens = self.store.read(start, stop)
+        return Row(tokens[:-1], np.where(learn[1:], tokens[1:], IGNORE))

@@ -1,0 +1,192 @@
+"""Encoded splits on disk: token shards that are mapped into memory, and what is known of each piece of text."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopkit.components.tokenizer import Tokenizer
+from loopkit.data.cache import Entry
+from loopkit.data.pieces import Piece
+
+SHARD = 2**26
+"""Tokens in a shard: 128 MiB of 16-bit numbers."""
+BATCH = 2**20
+"""Characters that are encoded together."""
+
+MARKS, LEARN = "marks.bin", "learn.bin"
+COUNTS = ("characters", "bytes", "words", "unknown_tokens", "unknown", "dropped")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place between two tokens up to which everything is known exactly: counts from the start of the split."""
+
+    tokens: int
+    bytes: int
+    words: int
+
+
+def write_store(
+    folder: Path, pieces: Iterable[Piece], tokenizer: Tokenizer, *, examples: bool, tell: Callable[[int], None]
+) -> dict[str, Any]:
+    """Encode pieces into a folder.
+
+    Args:
+        folder: An empty folder.
+        pieces: What to encode, in order.
+        tokenizer: What encodes it.
+        examples: Whether each piece is an example, of which parts are learned.
+        tell: Called with the characters done so far.
+
+    Returns:
+        Facts: dtype, tokens per shard, and the counts of the split.
+
+    Raises:
+        ValueError: If there is nothing to learn in an example.
+    """
+    dtype = np.dtype("<u2" if tokenizer.size <= 2**16 else "<u4")
+    marks, shards, learn = array("I"), [0], bytearray()
+    counts = Counter(dict.fromkeys(COUNTS, 0))
+    with ExitStack() as stack:
+        shard = stack.enter_context((folder / _shard(0)).open("wb"))
+        for batch in _batches(pieces):
+            if shards[-1] >= SHARD:
+                shard = stack.enter_context((folder / _shard(len(shards))).open("wb"))
+                shards.append(0)
+            for piece, ids in _encode(batch, tokenizer):
+                numbers = np.concatenate(ids)
+                shard.write(numbers.astype(dtype).tobytes())
+                shards[-1] += len(numbers)
+                marks.extend((len(numbers), piece.bytes, piece.words))
+                counts.update(_counts(piece, numbers, tokenizer))
+                if examples:
+                    learn += _flags(piece, ids)
+            tell(counts["characters"])
+    (folder / MARKS).write_bytes(np.array(marks, dtype="<u4").tobytes())
+    if examples:
+        (folder / LEARN).write_bytes(learn)
+    return {"dtype": dtype.str, "shards": shards, "tokens": sum(shards)} | counts
+
+
+def _counts(piece: Piece, numbers: np.ndarray, tokenizer: Tokenizer) -> dict[str, int]:
+    lost = [tokenizer.lost(part.text) for part in piece.parts]
+    unknown = 0 if tokenizer.unknown is None else int(np.count_nonzero(numbers == tokenizer.unknown))
+    return {
+        "characters": sum(len(part.text) for part in piece.parts),
+        "bytes": piece.bytes,
+        "words": piece.words,
+        "unknown_tokens": unknown,
+        "unknown": sum(each.unknown for each in lost),
+        "dropped": sum(each.dropped for each in lost),
+    }
+
+
+def _flags(piece: Piece, ids: list[np.ndarray]) -> bytes:
+    """For each token whether it is learned; the first one cannot be, as nothing comes before it."""
+    flags = np.concatenate([np.full(len(each), part.learn) for each, part in zip(ids, piece.parts, strict=True)])
+    if not flags[1:].any():
+        raise ValueError(f"document {piece.key} leaves nothing to learn: no token of its answer follows another one")
+    return flags.tobytes()
+
+
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += sum(len(part.text) for part in piece.parts)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _encode(batch: list[Piece], tokenizer: Tokenizer) -> Iterator[tuple[Piece, list[np.ndarray]]]:
+    """Each piece with the token numbers of each of its parts."""
+    encoded = iter(tokenizer.encode([part.text for piece in batch for part in piece.parts]))
+    for piece in batch:
+        yield piece, list(itertools.islice(encoded, len(piece.parts)))
+
+
+def _shard(number: int) -> str:
+    return f"tokens-{number:05d}.bin"
+
+
+class TokenStore:
+    """The tokens of a split, read from disk as they are asked for.
+
+    Args:
+        entry: The cache entry that ``write_store`` filled.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self.facts = entry.facts
+        dtype = np.dtype(entry.facts["dtype"])
+        self._shards = [_map(entry.folder / _shard(i), dtype) for i in range(len(entry.facts["shards"]))]
+        self._starts = np.cumsum([0, *entry.facts["shards"]]).tolist()
+        self._marks = _map(entry.folder / MARKS, np.dtype("<u4")).reshape(-1, 3)
+        learn = entry.folder / LEARN
+        self._learn = _map(learn, np.dtype(bool)) if learn.exists() else None
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Tokens ``start`` to ``stop`` (exclusive).
+
+        Shapes: int64 ``[stop - start]``.
+        """
+        parts: list[np.ndarray] = []
+        for number in range(bisect_right(self._starts, start) - 1, len(self._shards)):
+            first = self._starts[number]
+            if first >= stop:
+                break
+            parts.append(self._shards[number][max(start - first, 0) : stop - first])
+        return np.concatenate(parts or [np.empty(0)]).astype(np.int64)
+
+    def learned(self, start: int, stop: int) -> np.ndarray:
+        """Whether each token from ``start`` to ``stop`` (exclusive) is one that a model is trained to produce."""
+        return np.ones(stop - start, dtype=bool) if self._learn is None else np.asarray(self._learn[start:stop])
+
+    def boundaries(self) -> np.ndarray:
+        """Tokens before each piece, and after the last: int64 ``[pieces + 1]``."""
+        return np.concatenate([[0], np.cumsum(self._marks[:, 0], dtype=np.int64)])
+
+    def mark(self, pieces: int) -> Mark:
+        """Counts up to the end of the first ``pieces`` pieces."""
+        totals = self._marks[:pieces].sum(axis=0, dtype=np.int64)
+        return Mark(*map(int, totals))
+
+    def mark_before(self, limit: int | None) -> Mark:
+        """The last mark that has at most ``limit`` tokens before it; the end of the split for ``None``.
+
+        Raises:
+            ValueError: If the first mark lies behind the limit.
+        """
+        if limit is None:
+            return self.mark(len(self._marks))
+        boundaries = self.boundaries()
+        pieces = int(np.searchsorted(boundaries, limit, side="right")) - 1
+        if pieces == 0:
+            raise ValueError(
+                f"evaluate.max_tokens: {limit} tokens end before the first place with known words and bytes; "
+                f"set at least {boundaries[1]}"
+            )
+        return self.mark(pieces)
+
+
+def _map(file: Path, dtype: np.dtype) -> np.ndarray:
+    if file.stat().st_size == 0:  # nothing cannot be mapped
+        return np.empty(0, dtype=dtype)
+    return np.memmap(file, dtype=dtype, mode="r")

@@ -1,0 +1,108 @@
+"""The contract of sources, and where the hub is asked."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from loopkit.components.source import Document, Part, canonical_split, count_lines, hub
+
+
+def test_a_document_is_its_parts() -> None:
+    document = Document((Part("1+1=", learn=False), Part("2")), "train:1")
+    assert document.text == "1+1=2"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("valid", "validation"), ("dev", "validation"), ("train", "train"), ("hard", "hard")]
+)
+def test_split_names(name: str, wanted: str) -> None:
+    assert canonical_split(name) == wanted
+
+
+@pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2)])
+def test_an_unfinished_line_counts(text: str, lines: int) -> None:
+    assert count_lines(text) == lines
+
+
+def test_sources_and_tokenizers_import_without_torch_or_datasets() -> None:
+    modules = [f"loopkit.components.source.{name}" for name in ("wikitext", "text", "python_docs", "hub")]
+    modules += [f"loopkit.components.tokenizer.{name}" for name in ("regex", "bytes", "characters", "huggingface")]
+    heavy = "{'torch', 'datasets', 'tokenizers'}"
+    code = f"import sys, {', '.join(modules)}, loopkit.data\nassert not {heavy} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def closed_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub on a port of this machine where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+
+
+def test_no_network_is_noticed_at_once(closed_door: None) -> None:
+    started = time.monotonic()
+    with pytest.raises(hub.HubUnreachable, match=r"127.0.0.1: Connection refused.*set the_path") as caught:
+        hub.load_dataset("loopkit-tests/absent", None, None, "set the_path")
+    assert time.monotonic() - started < 10  # importing datasets is most of it; its own retries would take 23 s
+    assert isinstance(caught.value, OSError)
+
+
+def test_a_name_server_that_hangs_costs_patience_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(hub, "PATIENCE", 0.1)
+
+    def hang(*args: object, **kwargs: object) -> None:
+        time.sleep(1.5)
+        raise OSError
+
+    monkeypatch.setattr(hub.socket, "create_connection", hang)
+    started = time.monotonic()
+    assert "does not answer" in (hub.why_unreachable() or "")
+    assert time.monotonic() - started < 1
+
+
+def test_a_hub_that_answers_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("http_proxy", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert hub.why_unreachable() is None
+
+
+def test_the_first_hop_is_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert hub._first_hop("https://huggingface.co") == ("proxy.example", 3128)
+
+
+def test_an_error_that_is_not_the_networks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "why_unreachable", lambda: None)
+    with pytest.raises(OSError, match="disk full") as caught, hub.reach_hub("x", "y"):
+        raise OSError("disk full")
+    assert not isinstance(caught.value, hub.HubUnreachable)
+
+
+def test_the_clients_are_put_back_on_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    before = huggingface_hub.constants.HF_HUB_OFFLINE
+    monkeypatch.setattr(hub, "why_unreachable", lambda: "no cable")
+
+    def ask() -> None:
+        assert huggingface_hub.constants.HF_HUB_OFFLINE is True
+        raise ConnectionError("as the client does")
+
+    with pytest.raises(hub.HubUnreachable, match="no cable"), hub.reach_hub("x", "y"):
+        ask()
+    assert huggingface_hub.constants.HF_HUB_OFFLINE is before

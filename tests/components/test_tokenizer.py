@@ -1,0 +1,92 @@
+"""What every tokenizer does: there and back, save and load, a fingerprint of its content."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopkit.components.tokenizer import FILE, Lost, Tokenizer, load_tokenizer
+from loopkit.components.tokenizer.bytes import Bytes
+from loopkit.components.tokenizer.characters import Characters
+from loopkit.components.tokenizer.regex import Regex
+
+TEXT = "The café in Zürich , the naïve 日本 game .\n\n x_2 = 3\t!"
+
+
+def fitted(name: str) -> Tokenizer:
+    made = {"regex": Regex(min_count=1), "bytes": Bytes(), "characters": Characters()}[name]
+    made.fit([TEXT])
+    return made
+
+
+@pytest.fixture(params=["regex", "bytes", "characters"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return fitted(request.param)
+
+
+def test_there_and_back(tokenizer: Tokenizer) -> None:
+    (ids,) = tokenizer.encode([TEXT])
+    assert tokenizer.decode(ids) == TEXT
+    assert tokenizer.lost(TEXT) == Lost(0, 0)
+    assert ids.max() < tokenizer.size
+    assert tokenizer.encode([TEXT, ""])[1].shape == (0,)
+
+
+def test_special_tokens_are_shown_on_demand(tokenizer: Tokenizer) -> None:
+    assert tokenizer.eos is not None
+    ids = [*tokenizer.encode(["a game"])[0].tolist(), tokenizer.eos]
+    assert "<eos>" not in tokenizer.decode(ids)
+    assert tokenizer.decode(ids, special=True).endswith("<eos>")
+
+
+def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "there")
+    for again in (load_tokenizer(tmp_path / "there"), type(tokenizer).load(tmp_path / "there")):
+        assert type(again) is type(tokenizer)
+        assert again.fingerprint() == tokenizer.fingerprint()
+        assert again.fit_on == tokenizer.fit_on
+        np.testing.assert_array_equal(again.encode([TEXT])[0], tokenizer.encode([TEXT])[0])
+
+
+def test_the_fingerprint_follows_the_vocabulary() -> None:
+    more = Regex(min_count=1)
+    more.fit([TEXT + " more"])
+    assert more.fingerprint() != fitted("regex").fingerprint()
+    assert len({fitted(name).fingerprint() for name in ("regex", "bytes", "characters")}) == 3
+
+
+def test_damaged_and_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="has no tokenizer"):
+        load_tokenizer(tmp_path)
+    (tmp_path / FILE).write_text('{"format": 1, "type"')
+    with pytest.raises(ValueError, match="is damaged"):
+        load_tokenizer(tmp_path)
+    (tmp_path / FILE).write_text(json.dumps({"format": 9}))
+    with pytest.raises(ValueError, match="has format 9, not 1"):
+        load_tokenizer(tmp_path)
+
+
+def test_bytes_cut_inside_a_character() -> None:
+    (ids,) = Bytes().encode(["é"])
+    assert ids.tolist() == [0xC3, 0xA9]
+    assert Bytes().decode(ids[:1]) == "\ufffd"
+
+
+def test_characters_by_frequency_then_order() -> None:
+    tokenizer = Characters(max_size=7)
+    tokenizer.fit(["baabc", "cd"])
+    assert tokenizer.tokens[4:] == ["a", "b", "c"]
+    assert tokenizer.lost("abde") == Lost(unknown=2)
+    assert tokenizer.encode(["d"])[0].tolist() == [tokenizer.unknown]
+
+
+def test_a_vocabulary_needs_room_and_splits() -> None:
+    with pytest.raises(ValueError, match="max_size is 4"):
+        Characters(max_size=4)
+    with pytest.raises(ValueError, match="fit_on is empty"):
+        Characters(fit_on=())
+    with pytest.raises(ValueError, match=r"no token occurs 5 times in train; lower data\.tokenizer\.min_count"):
+        Characters(min_count=5).fit(["abc"])

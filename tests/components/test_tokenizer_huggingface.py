@@ -1,0 +1,120 @@
+"""Tokenizers of the Hugging Face library, from files and, with a stand-in, from the hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loopkit.components.source import hub
+from loopkit.components.tokenizer import Lost, load_tokenizer
+from loopkit.components.tokenizer.huggingface import HuggingFace
+
+tokenizers = pytest.importorskip("tokenizers")
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """A tokenizer of four words, which drops blanks and truncates."""
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2, "[SEP]": 3, "[PAD]": 5}, "[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.post_processor = tokenizers.processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
+    made.enable_truncation(2)
+    made.enable_padding(pad_id=5, pad_token="[PAD]", length=8)
+    made.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def test_a_published_one(shared: Path) -> None:
+    tokenizer = HuggingFace(path=shared / "data/smollm2-tokenizer")
+    assert tokenizer.encode(["Hello world"])[0].tolist() == [19556, 905]
+    assert tokenizer.size == 49_152
+    assert tokenizer.separable
+    text = "Zürich 日本 \n\n 12"
+    assert tokenizer.decode(tokenizer.encode([text])[0]) == text
+    assert tokenizer.lost(text) == Lost()
+    assert tokenizer.decode([tokenizer.eos or 0], special=True) == "<|endoftext|>"
+
+
+def test_cutting_changes_no_token_of_real_text(shared: Path) -> None:
+    from loopkit.components.tokenizer.huggingface import _cut
+
+    tokenizer = HuggingFace(path=shared / "data/smollm2-tokenizer/tokenizer.json")
+    text = (shared / "data/wikitext-2-raw/wiki.valid.raw").read_text()[:50_000]
+    whole, *parts = tokenizer.encode([text, *_cut(text)])
+    assert whole.tolist() == [number for part in parts for number in part.tolist()]
+    assert len(parts) > 5000
+
+
+def test_nothing_is_added_padded_or_cut(words: Path) -> None:
+    tokenizer = HuggingFace(path=words)
+    assert tokenizer.encode(["a b a b a"])[0].tolist() == [1, 2, 1, 2, 1]
+    assert (tokenizer.unknown, tokenizer.eos, tokenizer.pad, tokenizer.bos) == (0, 3, 5, None)
+    assert tokenizer.size == 6  # numbers run to 5, though there are five of them
+    assert tokenizer.lost("a xyz b") == Lost(unknown=3, dropped=2)
+
+
+def test_roles_from_options_and_configuration(words: Path) -> None:
+    (words / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "b"}, "bos_token": "absent"}))
+    assert HuggingFace(path=words).eos == 2
+    assert HuggingFace(path=words).bos is None
+    assert HuggingFace(path=words, eos="a").eos == 1
+    with pytest.raises(ValueError, match=r"data\.tokenizer\.bos: the tokenizer has no token '<s>'"):
+        HuggingFace(path=words, bos="<s>")
+
+
+def test_save_and_load(words: Path, tmp_path: Path) -> None:
+    tokenizer = HuggingFace(path=words, eos="b")
+    tokenizer.save(tmp_path / "run")
+    again = load_tokenizer(tmp_path / "run")
+    assert again.fingerprint() == tokenizer.fingerprint()
+    assert again.eos == 2
+    assert again.encode(["a b"])[0].tolist() == [1, 2]
+
+
+def test_a_prefix_per_text_is_not_separable(tmp_path: Path) -> None:
+    made = tokenizers.Tokenizer(tokenizers.models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("a", -1.0)], unk_id=0))
+    normalizers = tokenizers.normalizers
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert not HuggingFace(path=tmp_path).separable
+
+
+def test_wrong_files_name_cause_and_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="set either path"):
+        HuggingFace()
+    with pytest.raises(FileNotFoundError, match=r"data\.tokenizer\.path: .*tokenizer\.json does not exist"):
+        HuggingFace(path=tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        HuggingFace(path=tmp_path)
+    file.write_text("{}")
+    with pytest.raises(ValueError, match="not a tokenizer of the tokenizers library"):
+        HuggingFace(path=tmp_path)
+    file.write_bytes(b"\xff\xfe{")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        HuggingFace(path=tmp_path)
+
+
+def test_from_the_hub(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def download(name: str, file: str, revision: str | None = None) -> str:
+        assert name == "owner/model"
+        if not (words / file).exists():
+            raise huggingface_hub.errors.LocalEntryNotFoundError(file)
+        return str(words / file)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "why_unreachable", lambda: None)
+    assert HuggingFace(name="owner/model").eos == 3
+
+
+def test_no_network_names_the_option_for_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "why_unreachable", lambda: "no cable")
+    with pytest.raises(hub.HubUnreachable, match=r"tokenizer loopkit-tests/absent .*set data\.tokenizer\.path"):
+        HuggingFace(name="loopkit-tests/absent")

@@ -1,0 +1,88 @@
+"""Small sources, and stores filled from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from loopkit.components.source import Document, Part, Source
+from loopkit.components.tokenizer import Tokenizer
+from loopkit.components.tokenizer.bytes import Bytes
+from loopkit.data.cache import entry
+from loopkit.data.pieces import example_pieces, stream_pieces
+from loopkit.data.store import TokenStore, write_store
+
+
+class Lines(Source):
+    """Documents by split, handed over; counts how often they are read."""
+
+    def __init__(self, texts: dict[str, list[str]], join: str | None = None) -> None:
+        self.texts, self.join, self.reads = texts, join, 0
+
+    def fingerprint(self, split: str) -> str:
+        if split not in self.texts:
+            raise ValueError(f"no split {split!r}")
+        return repr(self.texts[split])
+
+    def documents(self, split: str) -> Iterator[Document]:
+        self.reads += 1
+        for number, text in enumerate(self.texts[split]):
+            yield Document((Part(text),), f"{split}:{number}")
+
+
+class Sums(Lines):
+    """``a+b=`` is read, and what stands behind it is learned."""
+
+    layout: ClassVar[Literal["stream", "examples"]] = "examples"
+
+    def documents(self, split: str) -> Iterator[Document]:
+        self.reads += 1
+        for number, text in enumerate(self.texts[split]):
+            prompt, equals, answer = text.partition("=")
+            yield Document((Part(prompt + equals, learn=False), Part(answer)), f"{split}:{number}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Stands where a recipe has a component's spec."""
+
+    built: Any
+    name: str = "toy"
+
+    def build(self) -> Any:
+        return self.built
+
+    def plain(self) -> dict[str, Any]:
+        return {"type": type(self.built).__name__, "fit_on": list(getattr(self.built, "fit_on", ()))}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Stands where a recipe has its data section."""
+
+    source: Any
+    tokenizer: Any
+
+
+def store_of(
+    folder: Path, texts: Sequence[str], *, tokenizer: Tokenizer | None = None, join: str | None = None
+) -> TokenStore:
+    """A stream of documents, encoded; bytes unless said otherwise."""
+    documents = Lines({"train": list(texts)}).documents("train")
+    used = Bytes() if tokenizer is None else tokenizer
+    pieces = stream_pieces(documents, join, used.separable)
+    return _store(folder, pieces, used, examples=False)
+
+
+def examples_of(folder: Path, texts: Sequence[str]) -> TokenStore:
+    """Sums, encoded as bytes."""
+    return _store(folder, example_pieces(Sums({"train": list(texts)}).documents("train")), Bytes(), examples=True)
+
+
+def _store(folder: Path, pieces: Any, tokenizer: Tokenizer, examples: bool) -> TokenStore:
+    def build(into: Path) -> dict[str, Any]:
+        return write_store(into, pieces, tokenizer, examples=examples, tell=lambda characters: None)
+
+    return TokenStore(entry(folder, "toy", "toy", build))
