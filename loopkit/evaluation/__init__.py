@@ -1,0 +1,33 @@
+"""Measuring a model at every depth: the sweep, tasks, probes, and what they found. Torch only where a model runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loopkit.evaluation.files import results_of, write_result
+from loopkit.evaluation.result import Conditions, Origin, Result, Trained
+from loopkit.recipe.depths import check_depths, format_depths, parse_depths
+
+if TYPE_CHECKING:
+    from loopkit.evaluation.measure import evaluate as evaluate
+
+__all__ = [
+    "Conditions",
+    "Origin",
+    "Result",
+    "Trained",
+    "check_depths",
+    "evaluate",
+    "format_depths",
+    "parse_depths",
+    "results_of",
+    "write_result",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "evaluate":
+        from loopkit.evaluation.measure import evaluate
+
+        return evaluate
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,155 @@
+"""What an evaluation found, with everything that another one must share to be compared with it. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The depths that a model was trained at.
+
+    Args:
+        min: Fewest loops of a training step.
+        max: Most loops of a training step.
+        mean: Mean number of loops.
+    """
+
+    min: int
+    max: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model came from; what is not known is ``None``.
+
+    Args:
+        run: Name of the run.
+        recipe: Name of the recipe.
+        recipe_hash: Hash of the resolved recipe.
+        checkpoint: Name of the checkpoint.
+        step: Optimizer steps behind it.
+    """
+
+    run: str | None = None
+    recipe: str | None = None
+    recipe_hash: str | None = None
+    checkpoint: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How an evaluation was made.
+
+    Args:
+        split: Part of the data.
+        slice: What of it was scored, in words.
+        data: Fingerprint of the split's text.
+        tokenizer: ``type``, ``size`` and ``fingerprint``.
+        dtype: Arithmetic, ``fp32`` or ``bf16_autocast``.
+        device: Where it ran.
+        protocol: ``once`` scores each token once, ``paper_a`` overlapping windows in full.
+        window: Inputs of a window, in tokens.
+        stride: Tokens from one window to the next.
+        batch: Windows per forward pass.
+        read_as: ``depth`` reads each depth as if it were the last loop, ``trained`` as training read it.
+        tokens_scored: Number of scores.
+        words: Words that they spell, or ``None``.
+        bytes: UTF-8 bytes that they spell, or ``None``.
+    """
+
+    split: str
+    slice: str
+    data: str
+    tokenizer: Mapping[str, Any]
+    dtype: str
+    device: str
+    protocol: str
+    window: int
+    stride: int
+    batch: int
+    read_as: str
+    tokens_scored: int
+    words: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything an evaluation found.
+
+    Args:
+        origin: Where the model came from.
+        conditions: How it was evaluated.
+        trained: Depths of training, if known.
+        core_calls: Core calls of the depth sweep, counted; those of probes and timing are not among them.
+        batches: Batches of the sweep.
+        passes: ``one`` for all depths, or ``one per depth``.
+        depths: A row per depth: ``depth``, ``trained``, the figures of tasks and probes.
+        tables: What probes found that is not one figure per depth.
+        units: Definition and unit of the probes' figures.
+        notes: What a reader should know, in sentences.
+    """
+
+    origin: Origin
+    conditions: Conditions
+    trained: Trained | None
+    core_calls: int
+    batches: int
+    passes: str
+    depths: Sequence[Mapping[str, Any]]
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for ``json.dumps(..., allow_nan=False)``: what was not measured is absent, never zero."""
+        found: dict[str, Any] = _known(asdict(self.origin)) | _known(asdict(self.conditions))
+        if self.trained is not None:
+            found["trained_depths"] = asdict(self.trained)
+        found |= {"core_calls": self.core_calls, "batches": self.batches, "passes": self.passes}
+        found["depths"] = [dict(row) for row in self.depths]
+        for name in ("tables", "units", "notes"):
+            if value := getattr(self, name):
+                found[name] = dict(value) if isinstance(value, Mapping) else list(value)
+        return found
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def row_of(depth: int, trained: Trained | None, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of one depth; a figure that is not finite is left out, and named in ``not_finite``.
+
+    Args:
+        depth: In loops.
+        trained: Depths of training, if known.
+        figures: Numbers, or maps of numbers, by name.
+    """
+    row: dict[str, Any] = {"depth": depth}
+    if trained is not None:
+        row["trained"] = trained.min <= depth <= trained.max
+    finite, lost = _split_finite(figures)
+    return row | finite | ({"not_finite": lost} if lost else {})
+
+
+def _split_finite(figures: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    finite: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            inner, missing = _split_finite(value)
+            lost += [f"{name}.{below}" for below in missing]
+            if inner:
+                finite[name] = inner
+        elif math.isfinite(value):
+            finite[name] = value
+        else:
+            lost.append(name)
+    return finite, lost

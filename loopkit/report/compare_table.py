@@ -1,0 +1,69 @@
+"""The tables of a comparison, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loopkit.report.numbers import count, figures, large, nats
+
+_MOST_DEPTHS = 6
+
+_QUANTITIES: tuple[tuple[str, str, Callable[[Sequence[float | None]], list[str]]], ...] = (
+    ("token_ppl", "token ppl", figures),
+    ("bits_per_byte", "bits per byte", nats),
+    ("state_norm", "state norm, mean", figures),
+)
+
+
+def comparison_report(comparison: Mapping[str, Any]) -> RenderableType:
+    """Runs side by side, once for each budget.
+
+    Args:
+        comparison: Result of ``compare``.
+    """
+    parts: list[RenderableType] = []
+    for what, unit in (("tokens", "training tokens"), ("flops", "training FLOPs")):
+        if what in comparison:
+            budget = comparison[what]["budget"]
+            parts.append(Text(f"At equal {unit}: the last evaluation within {large(budget)}", style="bold"))
+            parts += [_table(comparison[what], *quantity) for quantity in _shown(comparison[what])]
+    parts.append(Text("\n".join(f"note: {note}" for note in comparison["notes"]), style="dim"))
+    return Group(*parts)
+
+
+def _shown(equal: Mapping[str, Any]) -> list[tuple[str, str, Callable[[Sequence[float | None]], list[str]]]]:
+    return [
+        quantity
+        for quantity in _QUANTITIES
+        if any(depth_value(row, quantity[0]) is not None for run in equal["runs"] for row in run["depths"])
+    ]
+
+
+def depth_value(row: Mapping[str, Any], name: str) -> float | None:
+    """A figure of one depth; of a distribution its mean."""
+    value = row.get(name)
+    return value.get("mean") if isinstance(value, Mapping) else value
+
+
+def _table(
+    equal: Mapping[str, Any], name: str, heading: str, write: Callable[[Sequence[float | None]], list[str]]
+) -> RenderableType:
+    depths = sorted({row["depth"] for run in equal["runs"] for row in run["depths"]})
+    if len(depths) > _MOST_DEPTHS:  # the powers of two and the last tell the story
+        depths = [depth for depth in depths if depth & (depth - 1) == 0 or depth == depths[-1]][-_MOST_DEPTHS:]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column(f"{heading} by depth", overflow="fold", max_width=28)
+    table.add_column("step", justify="right", no_wrap=True)
+    for depth in depths:
+        table.add_column(str(depth), justify="right", no_wrap=True)
+    rows = [{row["depth"]: depth_value(row, name) for row in run["depths"]} for run in equal["runs"]]
+    columns = [write([row.get(depth) for row in rows]) for depth in depths]
+    for run, cells in zip(equal["runs"], zip(*columns, strict=True), strict=True):
+        table.add_row(run["run"], count(run["step"]), *cells)
+    return Group(table, "")

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loopkit.evaluation import Origin, Result, results_of, write_result
+from loopkit.runs import RunFolder
+
+
+def test_the_same_evaluation_replaces_and_another_one_stands_beside_it(tmp_path: Path, result: Result) -> None:
+    folder = RunFolder(tmp_path)
+    first = write_result(result, folder)
+    assert first.name.startswith("step-00000001-validation-")
+    assert json.loads(first.read_text()) == result.to_json()
+    assert write_result(result, folder) == first
+    other = write_result(replace(result, conditions=replace(result.conditions, dtype="bf16_autocast")), folder)
+    assert results_of(folder, 1) == sorted([first, other])
+    assert results_of(folder, 2) == []
+
+
+def test_a_result_without_a_step_has_no_place(tmp_path: Path, result: Result) -> None:
+    with pytest.raises(ValueError, match="without its optimizer step"):
+        write_result(replace(result, origin=Origin()), RunFolder(tmp_path))

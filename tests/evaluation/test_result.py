@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from loopkit.evaluation import Origin, Result, Trained
+from loopkit.evaluation.figures import merged, probe_figures, task_figures
+from loopkit.evaluation.result import row_of
+
+
+def test_the_json_has_every_key_of_the_format(result: Result) -> None:
+    found = result.to_json()
+    assert set(found) == {
+        *(
+            "run",
+            "recipe",
+            "recipe_hash",
+            "checkpoint",
+            "step",
+            "split",
+            "slice",
+            "data",
+            "tokenizer",
+            "dtype",
+            "device",
+        ),
+        *("protocol", "window", "stride", "batch", "read_as", "tokens_scored", "words", "bytes", "trained_depths"),
+        *("core_calls", "batches", "passes", "depths"),
+    }
+    assert found["trained_depths"] == {"min": 1, "max": 4, "mean": 2.5}
+    assert found["depths"] == [{"depth": 1, "trained": True, "loss": 1.0}]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_what_is_unknown_is_absent_not_null(result: Result) -> None:
+    conditions = replace(result.conditions, words=None, bytes=None)
+    unknown = replace(result, origin=Origin(), trained=None, conditions=conditions)
+    found = unknown.to_json()
+    assert not {"run", "recipe", "checkpoint", "step", "trained_depths", "words", "bytes", "tables", "notes"} & set(
+        found
+    )
+    assert None not in found.values()
+
+
+def test_a_row_marks_the_trained_range() -> None:
+    trained = Trained(2, 4, 3.0)
+    assert [row_of(k, trained, {})["trained"] for k in range(1, 6)] == [False, True, True, True, False]
+    assert row_of(1, None, {}) == {"depth": 1}
+
+
+def test_what_is_not_finite_is_named_and_left_out() -> None:
+    row = row_of(
+        3, None, {"loss": 1e3, "token_ppl": math.inf, "norm": {"mean": math.nan, "max": 2.0}, "x": {"y": math.inf}}
+    )
+    assert row == {"depth": 3, "loss": 1e3, "norm": {"max": 2.0}, "not_finite": ["token_ppl", "norm.mean", "x.y"]}
+
+
+def test_two_meanings_of_one_figure_are_refused() -> None:
+    assert merged([{"a": 1}, {"b": 2}], ["x", "y"], "figure") == {"a": 1, "b": 2}
+    with pytest.raises(ValueError, match="x and z both give a figure called 'a'"):
+        merged([{"a": 1}, {"b": 2}, {"a": 3}], ["x", "y", "z"], "figure")
+    assert probe_figures([{"a": {1: 0.5}}, {"b": {2: 1.5}}], ["x", "y"], 1) == {"a": 0.5}
+    assert task_figures({}, None) == {}  # type: ignore[arg-type]
+
+
+def test_reading_depths_needs_no_torch() -> None:
+    code = "import sys; from loopkit.evaluation import parse_depths, Result; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
