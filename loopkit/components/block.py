@@ -1,0 +1,65 @@
+"""One layer of prelude, core or coda. Letters: B sequences, T tokens, D width."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from loopkit.components.attention import Attention
+from loopkit.components.mlp import Mlp
+from loopkit.components.norm import Norm
+from loopkit.components.placement import Placement
+from loopkit.components.position import Position
+from loopkit.loop import Step
+from loopkit.registry import Factory, Fraction, register, use
+
+
+class Block(nn.Module):
+    """One layer. Wiring: ``width``, ``position``, ``layer`` (its number in the whole model), ``max_loops``."""
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        """``[B, T, D]`` to the same shape."""
+        raise NotImplementedError
+
+
+@register("block", "transformer", paper="arXiv:1706.03762")
+class Transformer(Block):
+    """Attention, then an MLP, each joined to the stream by a placement.
+
+    x = placement(x, attention);  x = placement(x, mlp)
+
+    Args:
+        attention: How tokens look at each other.
+        mlp: The channel mixer.
+        norm: The norms of both placements.
+        placement: Where the norms sit.
+        dropout: Rate on the MLP's output. Attention has rates of its own, on its weights and on its output.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        position: Position,
+        layer: int,
+        max_loops: int,
+        *,
+        attention: Factory[Attention] = use("causal"),
+        mlp: Factory[Mlp] = use("swiglu"),
+        norm: Factory[Norm] = use("rmsnorm"),
+        placement: Factory[Placement] = use("pre"),
+        dropout: Fraction = 0.0,
+    ) -> None:
+        super().__init__()
+
+        def make_norm() -> Norm:
+            return norm(width=width)
+
+        self.attention = attention(width=width, position=position, layer=layer, max_loops=max_loops)
+        self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
+        self.around_attention = placement(norm=make_norm)
+        self.around_mlp = placement(norm=make_norm)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        x = self.around_attention(x, lambda y: self.attention(y, step), step)
+        return self.around_mlp(x, lambda y: F.dropout(self.mlp(y, step), self.dropout, self.training), step)

@@ -1,0 +1,151 @@
+"""The first weights."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+
+from loopkit.registry import register
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What an init may know about the model.
+
+    Args:
+        width: Channels of the stream.
+        effective_depth: Blocks that a token passes, counting every loop.
+    """
+
+    width: int
+    effective_depth: float
+
+
+class Init:
+    """Fills a whole model: the weights and biases of every ``nn.Linear`` and ``nn.Embedding``.
+
+    Everything else is a constant that the module sets itself in ``reset_parameters()``, which runs last, children
+    first, so a component may also overrule what was drawn for its matrices. Each module draws from a stream of its own,
+    keyed by the seed and its name: two models that differ in one component agree in all other weights, on every device.
+    Shared parameters are filled once, under their first name.
+    """
+
+    def __call__(self, model: nn.Module, *, width: int, effective_depth: float, generator: torch.Generator) -> None:
+        """Fill the model in place.
+
+        Args:
+            model: What to fill; on a real device.
+            width: Channels of the stream.
+            effective_depth: Blocks that a token passes, counting every loop.
+            generator: On the CPU; its initial seed keys all draws.
+
+        Raises:
+            TypeError: If a module owns parameters or buffers that nothing sets.
+        """
+        scale = Scale(width, effective_depth)
+        seed = generator.initial_seed()
+        filled: set[int] = set()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Linear | nn.Embedding):
+                    generator.manual_seed(_key(seed, name))
+                    for part, parameter in module.named_parameters(recurse=False):
+                        if id(parameter) not in filled:
+                            parameter.copy_(self.draw(name, module, part, parameter.shape, scale, generator))
+                            filled.add(id(parameter))
+            for name, module in reversed(list(model.named_modules())):
+                if not isinstance(module, nn.Linear | nn.Embedding):
+                    torch.manual_seed(_key(seed, name))
+                    _reset(name, module)
+
+    def draw(
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+    ) -> Tensor:
+        """First values of ``weight`` or ``bias`` of a module, fp32 on the CPU."""
+        raise NotImplementedError
+
+
+def _key(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big") >> 1
+
+
+def _reset(name: str, module: nn.Module) -> None:
+    reset = getattr(module, "reset_parameters", None)
+    if reset is not None:
+        reset()
+    elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+        raise TypeError(
+            f"{type(module).__name__} at '{name}' owns parameters or buffers, but has no reset_parameters() to set them"
+        )
+
+
+@register("init", "torch_default", paper="arXiv:2606.24898")
+class TorchDefault(Init):
+    """What PyTorch's layers have when they are made.
+
+    tables N(0, 1);   matrices and biases of n inputs U(-1/sqrt(n), 1/sqrt(n))
+
+    With a tied head, logits start at a standard deviation of about sqrt(2 * width): a loss of 27 before training is no
+    fault.
+    """
+
+    def draw(
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+    ) -> Tensor:
+        if isinstance(module, nn.Embedding):
+            return torch.empty(shape).normal_(generator=generator)
+        assert isinstance(module, nn.Linear)
+        bound = 1 / math.sqrt(module.in_features)
+        return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+
+@register("init", "normal", paper="arXiv:1810.04805")
+class NormalInit(Init):
+    """One Gaussian for all tables and matrices; biases are zero.
+
+    W ~ N(0, std²)
+
+    Args:
+        std: Standard deviation, > 0.
+    """
+
+    def __init__(self, *, std: PositiveFloat = 0.02) -> None:
+        self.std = std
+
+    def draw(
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+    ) -> Tensor:
+        if part == "bias":
+            return torch.zeros(shape)
+        return torch.empty(shape).normal_(std=self.std, generator=generator)
+
+
+@register("init", "scaled", paper="arXiv:2502.05171")
+class ScaledInit(Init):
+    """Gaussians that shrink with the width, and for projections back into the stream (``out``) also with the depth.
+
+    W ~ N(0, 2 / (5 width)),   W_out ~ N(0, 2 / (5 width) / (2 depth))
+
+    Args:
+        std: Standard deviation of all but ``out``, > 0. ``None``: sqrt(2 / (5 width)).
+        depth: Blocks that a token passes, > 0. ``None``: counted from the model and its loops.
+    """
+
+    def __init__(self, *, std: PositiveFloat | None = None, depth: PositiveFloat | None = None) -> None:
+        self.std = std
+        self.depth = depth
+
+    def draw(
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+    ) -> Tensor:
+        if part == "bias":
+            return torch.zeros(shape)
+        std = math.sqrt(2 / (5 * scale.width)) if self.std is None else self.std
+        if name.rpartition(".")[2] == "out":
+            std /= math.sqrt(2 * (scale.effective_depth if self.depth is None else self.depth))
+        return torch.empty(shape).normal_(std=std, generator=generator)

@@ -1,0 +1,107 @@
+"""Where the norm sits around a sublayer ``f``, and how the sublayer joins the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+
+from loopkit.components.norm import Norm
+from loopkit.loop import Step
+from loopkit.registry import register
+
+
+class Placement(nn.Module):
+    """Wraps one sublayer; a block makes one for each.
+
+    Wiring: ``norm`` (makes a norm of the stream's width). The result keeps the dtype of the stream, so that under bf16
+    autocast an fp32 stream stays fp32.
+    """
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        """``[B, T, D]`` to the same shape; calls ``f`` once."""
+        raise NotImplementedError
+
+
+@register("placement", "pre", paper="arXiv:2002.04745")
+class Pre(Placement):
+    """Normalise what the sublayer reads; the stream itself is never normalised, so its scale is free.
+
+    x + f(N(x))
+    """
+
+    def __init__(self, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.norm = norm()
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return x + f(self.norm(x)).to(x.dtype)
+
+
+@register("placement", "post", paper="arXiv:1706.03762")
+class Post(Placement):
+    """Normalise the stream after the sublayer joined it.
+
+    N(x + f(x))
+    """
+
+    def __init__(self, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.norm = norm()
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return self.norm(x + f(x).to(x.dtype)).to(x.dtype)
+
+
+@register("placement", "pre_sandwich", paper="arXiv:2510.25741")
+class PreSandwich(Placement):
+    """Normalise what the sublayer reads and what it adds (Ouro); the stream's scale is free.
+
+    x + N2(f(N1(x)))
+    """
+
+    def __init__(self, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.norm_in = norm()
+        self.norm_out = norm()
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return x + self.norm_out(f(self.norm_in(x))).to(x.dtype)
+
+
+@register("placement", "post_sandwich", paper="arXiv:2502.05171")
+class PostSandwich(Placement):
+    """Normalise what the sublayer reads, and the stream after it joined (Huginn, STARS addition).
+
+    N2(x + f(N1(x)))
+    """
+
+    def __init__(self, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.norm_in = norm()
+        self.norm_out = norm()
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return self.norm_out(x + f(self.norm_in(x)).to(x.dtype)).to(x.dtype)
+
+
+@register("placement", "deepnorm", paper="arXiv:2203.00555")
+class DeepNorm(Placement):
+    """Post-norm with a stream that weighs more than the sublayer.
+
+    N(alpha * x + f(x))
+
+    Args:
+        alpha: Weight of the stream, dimensionless, > 0. The paper takes (2 * depth)^(1/4); 3 suits a depth of 40.
+
+    Paper: Its initial gain of the sublayers belongs to ``init`` and is not applied here.
+    """
+
+    def __init__(self, norm: Callable[[], Norm], *, alpha: PositiveFloat = 3.0) -> None:
+        super().__init__()
+        self.norm = norm()
+        self.alpha = alpha
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return self.norm(self.alpha * x + f(x).to(x.dtype)).to(x.dtype)

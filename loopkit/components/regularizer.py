@@ -1,0 +1,93 @@
+"""Extra losses over the trajectory. Letters: B sequences, T tokens, D width, S any further streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor, nn
+
+from loopkit.loop import PAD, Trajectory, widen
+from loopkit.registry import register
+
+
+class Regularizer(nn.Module):
+    """A scalar of the trajectory that joins the loss. It may also reach parameters, through ``t.model``.
+
+    Attributes:
+        weight: Its coefficient in the total.
+        mix: ``additive`` adds weight * R; ``convex`` also takes ``weight`` away from the supervised part.
+    """
+
+    weight: float
+    mix: Literal["additive", "convex"] = "additive"
+
+    def active(self, optimizer_step: int) -> bool:
+        """Whether it counts at this step; where not, it is not computed and takes nothing away."""
+        return True
+
+    def forward(self, t: Trajectory) -> Tensor:
+        """The unweighted fp32 scalar, logged as it is."""
+        raise NotImplementedError
+
+
+def over_tokens(values_BT: Tensor, t: Trajectory) -> Tensor:
+    """Mean over all tokens that are not padding."""
+    real = t.batch.positions < PAD
+    return (values_BT * real).sum() / real.sum().clamp(min=1)
+
+
+def over_loops(value: Callable[[Tensor], Tensor], t: Trajectory) -> Tensor:
+    """Mean of ``value(s_k)``, ``[B, T]``, over the loops that each sequence ran, and then over tokens."""
+    total, count = torch.zeros((), device=t.e.device), torch.zeros((), device=t.e.device)
+    for k in range(1, t.reached + 1):
+        ran = t.ran(k)
+        here = torch.ones_like(count) if ran is None else ran[:, None].to(count.dtype)
+        total = total + here * value(t.state(k))
+        count = count + here
+    return over_tokens(total / count, t)
+
+
+def mean_square(s: Tensor) -> Tensor:
+    """``[B, T, *S, D]`` to the mean square over streams and channels, ``[B, T]``."""
+    return widen(s).square().flatten(2).mean(dim=-1)
+
+
+@register("regularizer", "norm_penalty", paper="arXiv:2606.24898")
+class NormPenalty(Regularizer):
+    """Penalise the squared RMS of the recurrent state, so that its scale is visible to a loss.
+
+    R = mean over loops, tokens and channels of s_k²
+
+    Args:
+        weight: Coefficient of the penalty, dimensionless, >= 0.
+    """
+
+    def __init__(self, *, weight: NonNegativeFloat = 0.01) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, t: Trajectory) -> Tensor:
+        return over_loops(mean_square, t)
+
+
+@register("regularizer", "scale_anchor", paper="arXiv:2606.24898")
+class ScaleAnchor(Regularizer):
+    """Pull the RMS of every token's state to a value.
+
+    R = mean over loops and tokens of (rms(s_k) - target)²
+
+    Args:
+        weight: Coefficient of the penalty, dimensionless, >= 0.
+        target: The value, in units of the state, > 0.
+    """
+
+    def __init__(self, *, weight: NonNegativeFloat = 0.01, target: PositiveFloat = 1.0) -> None:
+        super().__init__()
+        self.weight = weight
+        self.target = target
+
+    def forward(self, t: Trajectory) -> Tensor:
+        return over_loops(lambda s: (mean_square(s).clamp(min=1e-12).sqrt() - self.target).square(), t)

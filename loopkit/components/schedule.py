@@ -1,0 +1,241 @@
+"""Schedules: how many loops a training step runs.
+
+The trainer hands over a generator keyed by (seed, optimizer step), so a draw is the same on every rank, for any
+micro-batch size, and after a resume. A schedule keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Gt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from loopkit.registry import AtMost, Factory, Share, register, use
+
+
+class Schedule:
+    """How many loops a training step, micro-step or sequence runs.
+
+    Attributes:
+        bounds: Fewest and most loops that a draw can give, both inclusive.
+        mean: Expected number of loops of a draw at scale 1, after rounding and clipping.
+    """
+
+    bounds: tuple[int, int]
+    mean: float
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        """Draw numbers of loops.
+
+        Args:
+            rng: Source of randomness; the only one a schedule may use.
+            count: How many numbers.
+            scale: Factor on the mean, > 0; draws stay within the bounds.
+
+        Returns:
+            int64 [count].
+        """
+        raise NotImplementedError
+
+    def scale(self, step: int, num_steps: int) -> float:
+        """Factor on the mean at an optimizer step, which the trainer passes on to ``draw``; 1 unless a curriculum.
+
+        Args:
+            step: Optimizer steps done so far.
+            num_steps: Optimizer steps of the whole run.
+        """
+        return 1.0
+
+    def _clip(self, loops: np.ndarray) -> np.ndarray:
+        return np.clip(loops, *self.bounds).astype(np.int64)
+
+
+def _clipped_mean(bounds: tuple[int, int], exceeds: Callable[[int], float]) -> float:
+    """Mean of an integer variable clipped to bounds, from the probability that it exceeds k."""
+    low, high = bounds
+    return low + sum(exceeds(k) for k in range(low, high))
+
+
+def _ordered(name: str, low: int, high: int) -> tuple[int, int]:
+    if not 1 <= low <= high:
+        raise ValueError(f"schedule {name!r}: min must be at least 1 and at most max, not min {low} and max {high}")
+    return low, high
+
+
+@register("schedule", "fixed", short="loops", maximum="loops")
+class Fixed(Schedule):
+    """The same number of loops at every step.
+
+    Args:
+        loops: Number of loops.
+    """
+
+    def __init__(self, *, loops: PositiveInt = 4) -> None:
+        self.loops = loops
+        self.bounds = _ordered("fixed", 1, loops)
+        self.mean = float(loops)
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return self._clip(np.full(count, np.rint(self.loops * scale)))
+
+
+@register("schedule", "uniform", maximum="max")
+class Uniform(Schedule):
+    """Every number of loops from min to max, equally often.
+
+    Args:
+        min: Fewest loops.
+        max: Most loops.
+    """
+
+    def __init__(self, *, min: Annotated[PositiveInt, AtMost("max")] = 1, max: PositiveInt = 8) -> None:
+        self.bounds = _ordered("uniform", min, max)
+        self.mean = (min + max) / 2
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        low, high = self.bounds
+        top = int(np.clip(np.rint(2 * self.mean * scale) - low, low, high))
+        return rng.integers(low, top, size=count, endpoint=True, dtype=np.int64)
+
+
+@register("schedule", "poisson", paper="arXiv:2604.12946", maximum="max")
+class Poisson(Schedule):
+    """A Poisson number of loops, clipped.
+
+    n = clip(Poisson(mean), min, max)
+
+    Args:
+        mean: Mean before clipping, in loops.
+        min: Fewest loops; a draw below it becomes it.
+        max: Most loops; a draw above it becomes it.
+    """
+
+    def __init__(
+        self, *, mean: PositiveFloat = 8.0, min: Annotated[PositiveInt, AtMost("max")] = 1, max: PositiveInt = 64
+    ) -> None:
+        self.rate = float(mean)
+        self.bounds = _ordered("poisson", min, max)
+        below = _poisson_below(np.array([self.rate]), max)[0]
+        self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k])
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return self._clip(rng.poisson(self.rate * scale, size=count))
+
+
+@register("schedule", "lognormal", paper="arXiv:2605.26733", maximum="max")
+class LogNormal(Schedule):
+    """A log-normal number of loops, rounded half to even and clipped.
+
+    n = clip(round(LogNormal(mu, sigma)), min, max)
+
+    Args:
+        mu: Mean of the logarithm, natural.
+        sigma: Standard deviation of the logarithm.
+        min: Fewest loops.
+        max: Most loops.
+
+    Paper: STARS; its addition experiment has the defaults here, its Ouro experiment 1.7, 0.4, 1 and 16.
+    """
+
+    def __init__(
+        self,
+        *,
+        mu: float = 2.0,
+        sigma: NonNegativeFloat = 0.7,
+        min: Annotated[PositiveInt, AtMost("max")] = 1,
+        max: PositiveInt = 100,
+    ) -> None:
+        self.mu, self.sigma = mu, sigma
+        self.bounds = _ordered("lognormal", min, max)
+        self.mean = _clipped_mean(self.bounds, self._exceeds)
+
+    def _exceeds(self, k: int) -> float:
+        distance = math.log(k + 0.5) - self.mu
+        if self.sigma == 0:
+            return float(distance < 0)
+        return 0.5 * math.erfc(distance / self.sigma / math.sqrt(2))
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return self._clip(np.rint(rng.lognormal(self.mu + math.log(scale), self.sigma, size=count)))
+
+
+@register("schedule", "poisson_lognormal", paper="arXiv:2502.05171", maximum="max")
+class PoissonLogNormal(Schedule):
+    """One loop plus a Poisson number whose rate is itself log-normal: mostly few loops, sometimes very many.
+
+    n = min(1 + Poisson(r), max),  r ~ LogNormal(log(mean - 1) - sigma²/2, sigma)
+
+    Args:
+        mean: Mean number of loops, the first included, before the cap; > 1.
+        sigma: Standard deviation of the logarithm of the rate.
+        max: Most loops.
+
+    Paper: Huginn; it states the mean of the rate, 32, to which its code adds the first loop. Here the mean is that of
+    what is run, so the same distribution is ``mean: 33``.
+    """
+
+    def __init__(
+        self, *, mean: Annotated[float, Gt(1)] = 33.0, sigma: NonNegativeFloat = 0.5, max: PositiveInt = 256
+    ) -> None:
+        if mean <= 1:
+            raise ValueError(f"schedule 'poisson_lognormal': mean must be more than 1, not {mean}; use 'fixed' for 1")
+        self.total, self.sigma = float(mean), sigma
+        self.bounds = _ordered("poisson_lognormal", 1, max)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+        below = (weights / weights.sum()) @ _poisson_below(np.exp(self._mu() + sigma * nodes), max)
+        self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k - 1])
+
+    def _mu(self, scale: float = 1.0) -> float:
+        rate = np.maximum(self.total * scale - 1.0, 1e-9)  # a curriculum may begin at one loop
+        return math.log(rate) - self.sigma**2 / 2
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        rate = rng.lognormal(self._mu(scale), self.sigma, size=count)
+        # numpy refuses rates that no cap would leave standing anyway
+        return self._clip(1 + rng.poisson(np.minimum(rate, 1e6)))
+
+
+def _poisson_below(rates: np.ndarray, high: int) -> np.ndarray:
+    """P(Poisson(rate) <= k) for k = 0..high; [len(rates), high + 1]."""
+    k = np.arange(high + 1)
+    log_factorial = np.array([math.lgamma(i + 1) for i in k])
+    return np.exp(k * np.log(rates)[:, None] - rates[:, None] - log_factorial).cumsum(axis=1)
+
+
+@register("schedule", "curriculum", paper="arXiv:2511.07384")
+class Curriculum(Schedule):
+    """Any schedule, its mean ramped up from few loops.
+
+    mean(t) = start + (mean - start) · p(t),  p = t or 1 - √(1 - t),  t = step / length of the ramp, at most 1
+
+    Args:
+        of: The schedule that is ramped.
+        start: Mean number of loops at the first step.
+        ramp: Length of the ramp: a whole number of optimizer steps, or a share of the run in [0, 1].
+        shape: How the mean rises.
+    """
+
+    def __init__(
+        self,
+        *,
+        of: Factory[Schedule] = use("poisson_lognormal"),
+        start: PositiveFloat = 1.0,
+        ramp: PositiveInt | Share = 0.25,
+        shape: Literal["linear", "one_minus_sqrt"] = "linear",
+    ) -> None:
+        self.of = of()
+        self.start, self.ramp, self.shape = start, ramp, shape
+        self.bounds, self.mean = self.of.bounds, self.of.mean
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return self.of.draw(rng, count, scale)
+
+    def scale(self, step: int, num_steps: int) -> float:
+        length = self.ramp if isinstance(self.ramp, int) else self.ramp * num_steps
+        t = min(step / length, 1.0) if length > 0 else 1.0
+        progress = t if self.shape == "linear" else 1 - math.sqrt(1 - t)
+        return (self.start + (self.mean - self.start) * progress) / self.mean * self.of.scale(step, num_steps)

@@ -1,0 +1,184 @@
+"""Which loops are supervised, and how. Letters: B sequences, T tokens, K loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveInt
+from torch import Tensor, nn
+
+from loopkit.loop import Trajectory
+from loopkit.registry import register
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """What a supervision gives.
+
+    Args:
+        loss: fp32 scalar, in nats per scored token.
+        ce: Cross-entropy of each loop that was read, detached scalars in nats per scored token.
+        terms: Other figures worth a line in the log, detached scalars.
+    """
+
+    loss: Tensor
+    ce: dict[int, Tensor]
+    terms: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Supervision(nn.Module):
+    """Turns a trajectory and its labels into one loss. Means are over the scored tokens; without any, the loss is 0."""
+
+    def loops(self, total: int) -> Sequence[int]:
+        """Which loops are read in a run of ``total``."""
+        raise NotImplementedError
+
+    def forward(self, t: Trajectory) -> Supervised:
+        """The loss of a trajectory."""
+        raise NotImplementedError
+
+
+def over_scored(values: Tensor, t: Trajectory) -> Tensor:
+    """Mean of ``[..., B, T]`` over the scored tokens, where unscored ones hold 0."""
+    return values.sum(dim=(-2, -1)) / t.batch.scored.sum().clamp(min=1)
+
+
+def ran_KB1(t: Trajectory, ks: Sequence[int]) -> Tensor | None:
+    """Which sequences computed each loop, shaped to meet ``[K, B, T]``; ``None``: all."""
+    masks = [t.ran(k) for k in ks]
+    found = [mask for mask in masks if mask is not None]
+    return torch.stack(found)[..., None] if found else None
+
+
+def ce_of(nll_KBT: Tensor, t: Trajectory, ks: Sequence[int]) -> dict[int, Tensor]:
+    """Cross-entropy of each loop over the sequences that ran it, detached."""
+    ran, nll = ran_KB1(t, ks), nll_KBT.detach()
+    if ran is None:
+        return dict(zip(ks, over_scored(nll, t), strict=True))
+    count = (ran & t.batch.scored).sum(dim=(-2, -1)).clamp(min=1)
+    return dict(zip(ks, (nll * ran).sum(dim=(-2, -1)) / count, strict=True))
+
+
+class _Mean(Supervision):
+    """Mean cross-entropy of the loops read; of each sequence, those that it ran."""
+
+    def forward(self, t: Trajectory) -> Supervised:
+        ks = self.loops(t.loops.total)
+        ran = ran_KB1(t, ks)
+        if ran is None:
+            nll_KBT = t.nll(ks)
+            return Supervised(over_scored(nll_KBT, t).mean(), ce_of(nll_KBT, t, ks))
+        share_KBT = (ran.double() / ran.sum(dim=0)).expand(-1, *t.batch.labels.shape)
+        nll_KBT = t.nll(ks, weight=share_KBT)
+        share_KBT = share_KBT.to(nll_KBT.dtype)
+        return Supervised(over_scored((share_KBT * nll_KBT).sum(dim=0), t), ce_of(nll_KBT, t, ks))
+
+
+@register("supervision", "terminal")
+class Terminal(_Mean):
+    """Cross-entropy of the last loop.
+
+    L = CE_K
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def loops(self, total: int) -> Sequence[int]:
+        return [total]
+
+
+@register("supervision", "per_loop", paper="arXiv:2606.24898")
+class PerLoop(_Mean):
+    """Mean cross-entropy of all loops.
+
+    L = 1/K sum_k CE_k
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def loops(self, total: int) -> Sequence[int]:
+        return range(1, total + 1)
+
+
+@register("supervision", "last_n", paper="arXiv:2605.18797")
+class LastN(_Mean):
+    """Mean cross-entropy of the last loops.
+
+    L = 1/n sum_{k > K - n} CE_k
+
+    Args:
+        n: How many; all, where a run has fewer.
+    """
+
+    def __init__(self, *, n: PositiveInt = 2) -> None:
+        super().__init__()
+        self.n = n
+
+    def loops(self, total: int) -> Sequence[int]:
+        return range(max(total - self.n, 0) + 1, total + 1)
+
+
+@register("supervision", "exit_weighted", paper="arXiv:2510.25741", needs={"gate"})
+class ExitWeighted(Supervision):
+    """Weigh loops by the gate's exit distribution, and reward its entropy.
+
+    p_k = sigmoid(g_k) prod_{j<k} (1 - sigmoid(g_j)),  the last loop takes the rest
+    losses:  L = mean of sum_k p_k nll_k  - entropy * H(p)
+    logits:  L = mean of nll(sum_k p_k logits_k)  - entropy * H(p)
+
+    Args:
+        mix: ``losses`` as the papers say, ``logits`` as Ouro's released training code does.
+        entropy: Weight of the exit distribution's entropy, in nats per nat, >= 0.
+    """
+
+    def __init__(self, *, mix: Literal["losses", "logits"] = "losses", entropy: NonNegativeFloat = 0.1) -> None:
+        super().__init__()
+        self.mix = mix
+        self.entropy = entropy
+
+    def loops(self, total: int) -> Sequence[int]:
+        return range(1, total + 1)
+
+    def forward(self, t: Trajectory) -> Supervised:
+        ks = self.loops(t.loops.total)
+        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), ran_KB1(t, ks)
+        if ran is not None:
+            gates_KBT = gates_KBT.masked_fill(~ran, -1e4)  # nobody leaves before the start
+        log_p_KBT = log_exit_distribution(gates_KBT)
+        p_KBT = log_p_KBT.exp()
+        scored = t.batch.scored
+        if self.mix == "losses":
+            nll_KBT = t.nll(ks, weight=p_KBT.detach())
+            loss = over_scored((p_KBT * nll_KBT).sum(dim=0), t)
+        else:
+            # the head is linear and p sums to 1, so mixing readouts is mixing logits
+            z = sum(p[..., None] * t.readout(k) for p, k in zip(p_KBT, ks, strict=True))
+            assert isinstance(z, Tensor)
+            loss = over_scored(t.score(z), t)
+            with torch.no_grad():
+                nll_KBT = t.nll(ks)
+        entropy = over_scored(-(p_KBT * log_p_KBT).sum(dim=0) * scored, t)
+        own_KB1 = torch.ones_like(p_KBT[..., :1]).cumsum(dim=0) if ran is None else ran.cumsum(dim=0)
+        mean_exit = over_scored((own_KB1 * p_KBT).sum(dim=0) * scored, t)
+        return Supervised(
+            loss - self.entropy * entropy,
+            ce_of(nll_KBT, t, ks),
+            {"exit_entropy": entropy.detach(), "exit_mean": mean_exit.detach()},
+        )
+
+
+def log_exit_distribution(gates_KBT: Tensor) -> Tensor:
+    """Log-probability of stopping after each loop; formed in log space, so that a closed gate still has a gradient.
+
+    Args:
+        gates_KBT: Exit logits; that of the last loop is not used, which takes what is left.
+    """
+    stay = F.logsigmoid(-gates_KBT[:-1]).cumsum(dim=0)
+    reached = torch.cat([torch.zeros_like(gates_KBT[:1]), stay])
+    return reached + torch.cat([F.logsigmoid(gates_KBT[:-1]), torch.zeros_like(gates_KBT[:1])])

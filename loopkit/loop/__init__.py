@@ -1,0 +1,26 @@
+"""The types that flow: a batch, its loops, what a component sees of a step, and the trajectory that all share."""
+
+from loopkit.loop.batch import IGNORE, PAD, Batch
+from loopkit.loop.cache import Cache, FullCache, Slot
+from loopkit.loop.looped_model import EVERY, LoopedModel
+from loopkit.loop.loops import Loops
+from loopkit.loop.noise import Noise
+from loopkit.loop.precision import widen
+from loopkit.loop.step import Step
+from loopkit.loop.trajectory import Trajectory
+
+__all__ = [
+    "EVERY",
+    "IGNORE",
+    "PAD",
+    "Batch",
+    "Cache",
+    "FullCache",
+    "LoopedModel",
+    "Loops",
+    "Noise",
+    "Slot",
+    "Step",
+    "Trajectory",
+    "widen",
+]

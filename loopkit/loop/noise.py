@@ -1,0 +1,80 @@
+"""Random numbers that belong to a token and not to the place where it was computed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 2**64 / golden ratio, odd, as a signed number
+_MIX_1 = -4658895280553007687  # the two multipliers of SplitMix64
+_MIX_2 = -7723592293110705685
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Counter-based noise: a number is a function of (seed, optimizer step, sample, position, stream, channel) alone.
+
+    So it is the same for any split of the batch, on any rank, under recomputation, and in cached decoding.
+
+    Args:
+        seed: The run's seed.
+        step: Optimizer step; 0 in evaluation.
+        sample: ``[B]`` int64, number of each sequence.
+        positions: ``[B, T]`` int64, place of each token.
+        stream: Tells apart draws of one token; see ``fold``.
+    """
+
+    seed: int
+    step: int
+    sample: Tensor
+    positions: Tensor
+    stream: int = 0
+
+    def fold(self, number: int) -> Noise:
+        """An independent stream, such as that of loop ``number``."""
+        return replace(self, stream=_mix_int(self.stream + _GOLDEN * (number + 1)))
+
+    def rows(self, index: Tensor) -> Noise:
+        """The noise of some of the sequences."""
+        return replace(self, sample=self.sample[index], positions=self.positions[index])
+
+    def uniform(self, *trailing: int) -> Tensor:
+        """Numbers in the open interval (0, 1), ``[B, T, *trailing]`` float64; the same again at every call."""
+        count = math.prod(trailing)
+        key = _mix_int(_mix_int(self.seed) + _GOLDEN * (self.step + 1)) ^ self.stream
+        tokens = _mix(_mix(self.sample * _GOLDEN + key)[:, None] + self.positions * _GOLDEN)
+        channel = torch.arange(1, count + 1, device=self.positions.device) * _GOLDEN
+        bits = _mix(tokens[..., None] + channel)
+        # 53 random bits at the middle of their cell: neither 0 nor 1 can come out
+        shape = (*self.positions.shape, *trailing)
+        return ((_shift(bits, 11).double() + 0.5) * 2.0**-53).reshape(shape)
+
+    def normal(self, *trailing: int) -> Tensor:
+        """Standard normal numbers, ``[B, T, *trailing]`` float32; the same again at every call."""
+        angle = self.fold(0).uniform(*trailing)
+        radius = self.fold(1).uniform(*trailing)
+        return (torch.sqrt(-2 * torch.log(radius)) * torch.cos(2 * math.pi * angle)).float()
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64, which torch shifts arithmetically."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser: every output bit depends on every input bit. int64 products wrap."""
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def _mix_int(x: int) -> int:
+    """The same for a Python integer; signed, so that it can meet an int64 tensor."""
+    x &= 2**64 - 1
+    x = ((x ^ (x >> 30)) * (_MIX_1 & (2**64 - 1))) & (2**64 - 1)
+    x = ((x ^ (x >> 27)) * (_MIX_2 & (2**64 - 1))) & (2**64 - 1)
+    x ^= x >> 31
+    return x - 2**64 if x >= 2**63 else x

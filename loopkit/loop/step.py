@@ -1,0 +1,54 @@
+"""What a component may know about the loop it runs in.
+
+Letters: B sequences, T tokens, D width, S any further streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from loopkit.loop.cache import Cache
+from loopkit.loop.loops import Loops
+from loopkit.loop.noise import Noise
+
+
+@dataclass(frozen=True)
+class Step:
+    """One application of a stage.
+
+    Args:
+        k: Loop: 0 in the prelude, ``at + 1`` in a coda that reads as if loop ``at`` were the last, else 1 to ``total``.
+            A compiled block that reads it compiles once for each value.
+        loops: The loops of this run.
+        e: ``[B, T, D]`` prelude output (the embedding, in the prelude itself).
+        c: ``[B, T, *S, D]`` state that entered this loop (in coda and gate: the state they read).
+        positions: ``[B, T]`` int64; padding carries ``PAD``.
+        noise: Random numbers of these tokens in this loop.
+        cache: Keys and values of earlier tokens, or ``None``.
+        rows: ``[B]`` int64, which sequences of the batch these are when some have stopped or not begun; ``None``: all.
+        in_order: Index order is position order and padding comes last: without a cache a plain causal mask serves.
+        records: What components leave for regularizers. Assign by key: recomputation must not count twice.
+    """
+
+    k: int
+    loops: Loops
+    e: Tensor
+    c: Tensor
+    positions: Tensor
+    noise: Noise
+    cache: Cache | None = None
+    rows: Tensor | None = None
+    in_order: bool = True
+    records: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def t(self) -> float:
+        """Time at which this loop begins, 0 to 1."""
+        return self.loops.time(self.k - 1)
+
+    @property
+    def dt(self) -> float:
+        """Time that this loop takes; 0 outside of the loop."""
+        return self.loops.time(self.k) - self.t

@@ -1,0 +1,211 @@
+"""One forward pass of a looped model, readable at every loop.
+
+Letters: B sequences, T tokens, D width, S any further streams, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from loopkit.loop.batch import IGNORE, Batch
+from loopkit.loop.cache import Cache
+from loopkit.loop.looped_model import LoopedModel
+from loopkit.loop.loops import Loops
+from loopkit.loop.noise import Noise
+from loopkit.loop.precision import widen
+from loopkit.loop.step import Step
+
+
+class Trajectory:
+    """The states of a run, and what can be read from them, each computed when asked for and then kept.
+
+    ``at`` is the loop that counts as the last one; ``None`` is ``loops.total``. So one pass answers for every depth:
+    ``nll([k], at=k)`` is what a run of ``k`` loops would give, wherever ``model.depth_free`` is true.
+
+    Attributes:
+        model: The model that ran.
+        loops: The loops asked for.
+        batch: The tokens.
+        e: ``[B, T, D]`` prelude output.
+        noise: Random numbers of this pass.
+        cache: Keys and values, or ``None``.
+        records: What components left, one map per loop that ran.
+        reached: Loops that ran; less than ``loops.total`` when every sequence stopped before.
+        depth: ``[B]`` int64, loops that each sequence ran; ``None``: all ran ``reached``.
+    """
+
+    def __init__(
+        self,
+        model: LoopedModel,
+        batch: Batch,
+        loops: Loops,
+        *,
+        e: Tensor,
+        noise: Noise,
+        cache: Cache | None = None,
+        rerun_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.batch = batch
+        self.loops = loops
+        self.e = e
+        self.noise = noise
+        self.cache = cache
+        self.records: list[dict[str, Tensor]] = []
+        self.reached = 0
+        self.depth: Tensor | None = None
+        self._rerun_options = rerun_options or {}
+        self._states: dict[int, Tensor] = {}
+        self._carried: dict[int, Tensor] = {}
+        self._read: dict[tuple[str, int, int], tuple[Tensor, bool]] = {}
+
+    def state(self, k: int) -> Tensor:
+        """``s_k``, ``[B, T, *S, D]``; ``state(0)`` is the start. A sequence that stopped earlier shows its last state.
+
+        Raises:
+            ValueError: If loop ``k`` did not run, or was not kept.
+        """
+        if k not in self._states:
+            raise ValueError(self._absent(k))
+        return self._states[k]
+
+    def carried(self, k: int) -> Tensor:
+        """``c_k``, ``[B, T, *S, D]``: what enters loop ``k + 1``; after the last loop, what would.
+
+        Raises:
+            ValueError: If loop ``k`` did not run, or was not kept.
+        """
+        if k not in self._carried:
+            if k != self.reached:
+                raise ValueError(self._absent(k))
+            self._carried[k] = self.model.carry_on(self, self.state(k), k)
+        return self._carried[k]
+
+    def readout(self, k: int, at: int | None = None) -> Tensor:
+        """``z_k``, ``[B, T, D]``: what the head sees."""
+        at = self._last(k, at)
+        return self._once("readout", k, at, lambda: self.model.read(self.state(k), k, at, within=self))
+
+    def logits(self, k: int, at: int | None = None) -> Tensor:
+        """``[B, T, V]`` fp32. Not kept: the caller holds it. Losses use ``nll``, which never holds them all."""
+        return widen(self.model.head(self.readout(k, at)))
+
+    def ran(self, k: int) -> Tensor | None:
+        """``[B]`` bool: which sequences loop ``k`` computed, between a late start and an early stop; ``None``: all."""
+        if self.depth is None:
+            return None
+        counts = self.loops.per_sequence
+        first = 1 if counts is None else self.loops.total - counts.to(self.depth.device) + 1
+        return (k >= first) & (k < first + self.depth)
+
+    def nll(self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: Tensor | None = None) -> Tensor:
+        """Negative log-likelihood of the labels, ``[len(ks), B, T]`` fp32 in nats, 0 where a token is not scored.
+
+        Args:
+            ks: Loops to read.
+            at: Which loop counts as the last: one for all, or one for each of ``ks``.
+            weight: As for ``score``.
+        """
+        if not ks:
+            raise ValueError("nll: no loops to read")
+        ats = [at] * len(ks) if at is None or isinstance(at, int) else list(at)
+        return self.score(torch.stack([self.readout(k, a) for k, a in zip(ks, ats, strict=True)]), weight)
+
+    def score(self, z: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Negative log-likelihood of the labels for any readouts, ``[..., B, T, D] -> [..., B, T]`` fp32 in nats.
+
+        Args:
+            z: What the head sees.
+            weight: ``[..., B, T]``, what the gradient of each value will be, up to one factor; ``None``: the same for
+                all. It saves time where it is right and changes nothing where it is wrong.
+        """
+        labels = self.batch.labels.expand(z.shape[:-1])
+        if self.batch.num_scored == self.batch.labels.numel():
+            return self.model.head(z, labels, weight)
+        # scoring the unscored tokens would cost as much as scoring the others
+        scored = labels != IGNORE
+        values = self.model.head(z[scored], labels[scored], None if weight is None else weight[scored])
+        return torch.zeros(labels.shape, dtype=values.dtype, device=z.device).masked_scatter(scored, values)
+
+    def gate(self, k: int, at: int | None = None) -> Tensor:
+        """Exit-gate logit, ``[B, T]``."""
+        at = self._last(k, at)
+        s = self.state(k)
+
+        def value() -> Tensor:
+            return self.model.gate(self.model.emit(s), lambda: self.readout(k, at), self.context(k, s))
+
+        return self._once("gate", k, at, value)
+
+    def step(self, c: Tensor, k: int | None = None) -> Tensor:
+        """One more application of the recurrence, ``c -> c'``: eager, math attention, differentiable twice.
+
+        Args:
+            c: ``[B, T, *S, D]``, a carried state.
+            k: Which loop it is taken for; ``None``: the last one run.
+        """
+        k = max(self.reached, 1) if k is None else k
+        with sdpa_kernel([SDPBackend.MATH]), torch.compiler.set_stance("force_eager"):
+            return self.model.advance(self, c, k)
+
+    def rerun(self, loops: Loops) -> Trajectory:
+        """The same batch, noise and start with other loops, inside the same engine forward."""
+        return self.model.run(self.batch, loops, **self._rerun_options)
+
+    def context(
+        self, k: int, c: Tensor, *, rows: Tensor | None = None, records: dict[str, Tensor] | None = None
+    ) -> Step:
+        """What the components of loop ``k`` are told."""
+        noise = self.noise.fold(k)
+        positions, e = self.batch.positions, self.e
+        if rows is not None:
+            noise, positions, e = noise.rows(rows), positions[rows], e[rows]
+        return Step(
+            k=k,
+            loops=self.loops,
+            e=e,
+            c=c,
+            positions=positions,
+            noise=noise,
+            cache=self.cache,
+            rows=rows,
+            in_order=bool(self.batch.in_order),
+            records={} if records is None else records,
+        )
+
+    def keep(self, k: int, state: Tensor, carried: Tensor | None) -> None:
+        """Remember what loop ``k`` made; called by the model while it runs."""
+        self._states[k] = state
+        if carried is not None:
+            self._carried[k] = carried
+
+    def forget(self, k: int) -> None:
+        """Drop what loop ``k`` made."""
+        self._states.pop(k, None)
+        self._carried.pop(k, None)
+        for key in [key for key in self._read if key[1] == k]:
+            del self._read[key]
+
+    def _last(self, k: int, at: int | None) -> int:
+        at = self.loops.total if at is None else at
+        if at < k:
+            raise ValueError(f"loop {k} cannot be read as if loop {at} were the last: at must be at least {k}")
+        return at
+
+    def _once(self, what: str, k: int, at: int, compute: Any) -> Tensor:
+        """Compute once; but a value made without gradient does not serve where one is wanted."""
+        known = self._read.get((what, k, at))
+        if known is None or (torch.is_grad_enabled() and not known[1]):
+            known = (compute(), torch.is_grad_enabled())
+            self._read[what, k, at] = known
+        return known[0]
+
+    def _absent(self, k: int) -> str:
+        if 0 <= k <= self.reached:
+            return f"loop {k} was not kept; pass keep= a container that holds {k}"
+        return f"loop {k} did not run; this pass ran {self.reached} of {self.loops.total}"

@@ -1,0 +1,66 @@
+"""From a recipe's ``model`` section to a model with its first weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from loopkit.model.looped import LoopedModel
+from loopkit.model.tie import tie
+from loopkit.recipe.format import Model
+
+
+def build_model(
+    model: Model,
+    *,
+    vocabulary: int,
+    max_length: int,
+    max_loops: int,
+    seed: int | None = None,
+    device: torch.device | str | None = None,
+    mean_loops: float | None = None,
+) -> LoopedModel:
+    """Build a model.
+
+    Args:
+        model: The section of the recipe.
+        vocabulary: Number of tokens.
+        max_length: Longest sequence, in tokens.
+        max_loops: Most loops in training, >= 1.
+        seed: Of the first weights, which come from the section's ``init`` and do not depend on the device. ``None``:
+            weights are NaN until something is loaded, so that forgetting to load shows.
+        device: Where it goes; ``"meta"`` holds shapes and no numbers. ``None``: the CPU.
+        mean_loops: Loops that ``init`` counts on; ``None``: ``max_loops``.
+    """
+    with torch.device("meta"):
+        built = LoopedModel(model, vocabulary=vocabulary, max_length=max_length, max_loops=max_loops)
+    device = torch.device("cpu" if device is None else device)
+    if device.type == "meta":
+        return built
+    built.to_empty(device=device)
+    tie(built, built.ties)  # moving off meta makes a new tensor at every place
+    if seed is None:
+        _blank(built)
+    else:
+        initialise(built, seed=seed, mean_loops=max_loops if mean_loops is None else mean_loops)
+    return built
+
+
+def initialise(model: LoopedModel, *, seed: int, mean_loops: float) -> None:
+    """Give a model its first weights, by its section's ``init``.
+
+    Args:
+        model: On a real device.
+        seed: Equal seeds give equal weights.
+        mean_loops: Loops that ``init`` counts on when it scales by depth.
+    """
+    once = model.layers - model.core_layers
+    depth = once + model.core_layers * mean_loops
+    generator = torch.Generator().manual_seed(seed)
+    model.section.init.build()(model, width=model.width, effective_depth=depth, generator=generator)
+
+
+@torch.no_grad()
+def _blank(model: nn.Module) -> None:
+    for value in [*model.parameters(), *model.buffers()]:
+        value.fill_(float("nan") if value.is_floating_point() else 0)

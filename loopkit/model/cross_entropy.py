@@ -1,0 +1,157 @@
+"""Cross-entropy of a linear head that never holds all logits.
+
+Letters: N tokens, D width, V vocabulary. A part holds about ``LOGITS`` logits. Where a gradient is wanted it is formed
+in the forward pass, part by part, from the probabilities at hand: three matrix products, as many as the dense path, and
+none of its N x V memory. The gradient of ``z`` is known row by row up to what each row will receive; that of the matrix
+sums over rows, so it needs their weights beforehand. A mean gives every row the same; where the guess turns out wrong,
+the logits are formed a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOGITS = 2**26
+"""Logits formed at once: 256 MB in fp32. Smaller parts were slower, because each repacks the matrix."""
+
+
+def linear_nll(
+    z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, expected: Tensor | None = None
+) -> Tensor:
+    """Negative log-likelihood of labels under ``softmax(z W^T + b)``.
+
+    Args:
+        z: ``[..., D]``.
+        weight: ``[V, D]``.
+        bias: ``[V]`` or ``None``.
+        labels: ``[...]`` int64, each in 0..V-1.
+        expected: ``[...]``, the gradient that each value will receive up to one factor. ``None``: all the same.
+
+    Returns:
+        ``[...]`` in nats; fp32, or fp64 if ``z`` is.
+    """
+    device = z.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else z.dtype
+    flat, flat_labels = z.flatten(0, -2), labels.flatten()
+    with torch.autocast(device, enabled=False):
+        if torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad):
+            guess = None if expected is None else expected.detach().flatten()
+            values = _LinearNll.apply(flat, weight, bias, flat_labels, guess, dtype)
+        else:
+            narrow = weight.to(dtype)
+            parts = _parts(flat, weight)
+            values = torch.cat([_log_p(flat[part], narrow, bias, flat_labels[part], dtype)[1] for part in parts])
+    return values.view(labels.shape)
+
+
+def _parts(z_ND: Tensor, weight_VD: Tensor) -> Iterator[slice]:
+    """Equal parts of the tokens, so that no part is a small rest."""
+    tokens = z_ND.shape[0]
+    count = max(1, -(-tokens * weight_VD.shape[0] // LOGITS))
+    size = -(-tokens // count)
+    return (slice(first, first + size) for first in range(0, max(tokens, 1), max(size, 1)))
+
+
+def _log_p(z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of all tokens and nll of the labels, in at least fp32."""
+    logits = z.to(dtype) @ weight.T
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    if bias is not None:
+        logits = logits.to(wide) + bias.to(wide)
+    log_p = torch.log_softmax(logits, dim=-1, dtype=wide)
+    return log_p, -log_p.gather(1, labels[:, None]).squeeze(1)
+
+
+def _residual(log_p: Tensor, labels: Tensor) -> Tensor:
+    """Gradient of the nll in the logits, p - one-hot; overwrites ``log_p``."""
+    p = log_p.exp_()
+    p.scatter_add_(1, labels[:, None], -torch.ones_like(labels, dtype=p.dtype)[:, None])
+    return p
+
+
+class _LinearNll(torch.autograd.Function):
+    """See the top of the file."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        guess: Tensor | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        narrow = weight.to(dtype)
+        values, grad_z = [], torch.empty_like(z)
+        grad_weight = torch.zeros_like(weight)
+        grad_bias = None if bias is None else torch.zeros_like(bias)
+        for part in _parts(z, weight):
+            log_p, nll = _log_p(z[part], narrow, bias, labels[part], dtype)
+            values.append(nll)
+            p = _residual(log_p, labels[part])
+            p_narrow = p.to(dtype)
+            if ctx.needs_input_grad[0]:
+                grad_z[part] = p_narrow @ narrow
+            if guess is not None:
+                p.mul_(guess[part, None])
+                p_narrow = p.to(dtype)
+            if ctx.needs_input_grad[1]:
+                grad_weight += p_narrow.T @ z[part].to(dtype)
+            if grad_bias is not None:
+                grad_bias += p.sum(dim=0)
+        ctx.dtype = dtype
+        ctx.save_for_backward(z, weight, bias, labels, guess, grad_z, grad_weight, grad_bias)
+        return torch.cat(values)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, weight, bias, labels, guess, grad_z, grad_weight, grad_bias = ctx.saved_tensors
+        needs_z, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        if needs_weight or needs_bias:
+            factor = _common_factor(grad, guess)
+            if factor is None:
+                grad_weight, grad_bias = _again(ctx.dtype, z, weight, bias, labels, grad)
+            else:
+                grad_weight = grad_weight * factor.to(grad_weight.dtype)
+                grad_bias = None if grad_bias is None else grad_bias * factor.to(grad_bias.dtype)
+        return (
+            (grad_z * grad[:, None].to(grad_z.dtype)) if needs_z else None,
+            grad_weight if needs_weight else None,
+            grad_bias if needs_bias else None,
+            None,
+            None,
+            None,
+        )
+
+
+def _common_factor(grad: Tensor, guess: Tensor | None) -> Tensor | None:
+    """The one factor between the guessed and the true gradient of the values, or ``None`` if there is none."""
+    if grad.numel() == 0:
+        return grad.new_ones(())
+    guess = torch.ones_like(grad) if guess is None else guess.to(grad.dtype)
+    largest = guess.abs().argmax()
+    factor = grad[largest] / guess[largest]
+    close = torch.allclose(grad, guess * factor, rtol=8 * torch.finfo(grad.dtype).eps, atol=0.0)
+    return factor if close else None
+
+
+def _again(
+    dtype: torch.dtype, z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of matrix and bias for any gradient of the values."""
+    narrow = weight.to(dtype)
+    grad_weight = torch.zeros_like(weight)
+    grad_bias = None if bias is None else torch.zeros_like(bias)
+    for part in _parts(z, weight):
+        log_p, _ = _log_p(z[part], narrow, bias, labels[part], dtype)
+        p = _residual(log_p, labels[part]).mul_(grad[part, None])
+        grad_weight += p.to(dtype).T @ z[part].to(dtype)
+        if grad_bias is not None:
+            grad_bias += p.sum(dim=0)
+    return grad_weight, grad_bias

@@ -1,0 +1,41 @@
+"""The output matrix."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from loopkit.model.cross_entropy import linear_nll
+
+
+class Head(nn.Linear):
+    """Logits, or directly the loss of labels.
+
+    Computes in the precision of its input where that is finer than the weights', so that a state read in fp64 is scored
+    in fp64.
+
+    Args:
+        width: Channels of the readout.
+        vocabulary: Number of tokens.
+        bias: Whether logits have a bias.
+    """
+
+    def __init__(self, width: int, vocabulary: int, *, bias: bool = False) -> None:
+        super().__init__(width, vocabulary, bias=bias)
+
+    def forward(self, z: Tensor, labels: Tensor | None = None, expected: Tensor | None = None) -> Tensor:
+        """Logits of readouts, or the negative log-likelihood of labels.
+
+        Args:
+            z: Readouts.
+            labels: What to score; ``None`` gives logits.
+            expected: The gradient that each value will receive up to one factor, see ``linear_nll``.
+
+        Shapes:
+            z: ``[..., D]``; labels and expected: ``[...]``; logits: ``[..., V]``; nll: ``[...]``.
+        """
+        if labels is not None:
+            return linear_nll(z, self.weight, self.bias, labels, expected)
+        if z.dtype.itemsize > self.weight.dtype.itemsize:
+            return F.linear(z, self.weight.to(z.dtype), None if self.bias is None else self.bias.to(z.dtype))
+        return F.linear(z, self.weight, self.bias)

@@ -1,0 +1,238 @@
+"""The looped language model.
+
+Letters: B sequences, T tokens, D width, S any further streams, V vocabulary.
+
+    x    = embedding(tokens)
+    e    = prelude(x)
+    c_0  = start(e)
+    for k in 1..K:
+        s_k = core(injection(c_{k-1}, e))
+        c_k = carry(s_k)
+    on demand:  z_k = readout(coda(core.emit(s_k))),  logits_k = head(z_k)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from loopkit.components.core import Core
+from loopkit.loop import EVERY, Batch, Cache, Loops, Noise, Step, Trajectory
+from loopkit.model.embedding import Embedding
+from loopkit.model.head import Head
+from loopkit.model.parts import Parts
+from loopkit.model.precision import call_in
+from loopkit.model.rows import Rows
+from loopkit.model.tie import tie
+from loopkit.recipe.format import Model
+
+
+class LoopedModel(nn.Module):
+    """A looped language model, assembled from a recipe's ``model`` section.
+
+    Args:
+        model: The section.
+        vocabulary: Number of tokens.
+        max_length: Longest sequence, in tokens.
+        max_loops: Most loops in training, >= 1.
+
+    Attributes:
+        max_depth: Most loops it can run, where a component has parameters per loop; else ``None``.
+        depth_free: Whether nothing inside the loop depends on the number of loops run: then one pass serves all depths.
+        checkpointing: Whether each loop is recomputed in the backward pass instead of kept.
+
+    Raises:
+        ValueError: If parts do not fit together; a note names the part.
+    """
+
+    def __init__(self, model: Model, *, vocabulary: int, max_length: int, max_loops: int) -> None:
+        super().__init__()
+        self.section = model
+        self.vocabulary, self.width = vocabulary, model.width
+        self.max_length, self.max_loops = max_length, max_loops
+        self.checkpointing = False
+        width = model.width
+        parts = Parts(width=width, max_length=max_length, max_loops=max_loops)
+        looped = {"width": width, "max_loops": max_loops}
+        scale, dropout = model.embedding.scale, model.embedding.dropout
+        self.embedding = Embedding(vocabulary, width, scale=scale, dropout=dropout)
+        self.position = parts.build("model.position", model.position, width=width, max_length=max_length)
+        self.prelude = parts.prelude(model.prelude, model.block, self.position)
+        self.start = parts.build("model.start", model.start, width=width)
+        self.injection = parts.build("model.injection", model.injection, **looped)
+        before = parts.layers
+        block = parts.blocks("model.block", model.block, self.position)
+        self.core: Core = parts.build("model.core", model.core, block=block, **looped)
+        self.core_layers = parts.layers - before
+        self.carry = parts.build("model.carry", model.carry, **looped)
+        self.coda = parts.coda(model.coda, model.block, self.position)
+        self.readout = parts.build("model.readout", model.readout, **looped)
+        self.gate = parts.build("model.gate", model.gate, width=width)
+        self.layers = parts.layers
+        self.head = Head(width, vocabulary, bias=model.head.bias)
+        self.ties = dict(model.tie) | ({"head.weight": "embedding.tokens.weight"} if model.head.tied else {})
+        tie(self, self.ties)
+        limits = [limit for part in self.modules() if (limit := getattr(part, "max_depth", None)) is not None]
+        self.max_depth: int | None = min(limits, default=None)
+        self.depth_free = not any(_uses_total(part) for part in self.modules())
+
+    def run(
+        self,
+        batch: Batch,
+        loops: Loops,
+        *,
+        start: Tensor | None = None,
+        intervene: Callable[[Tensor, int], Tensor] | None = None,
+        keep: Container[int] = EVERY,
+        stop: Callable[[Trajectory, int], Tensor] | None = None,
+        noise_key: tuple[int, int] = (0, 0),
+        cache: Cache | None = None,
+    ) -> Trajectory:
+        """One forward pass, readable at every loop.
+
+        Args:
+            batch: The tokens.
+            loops: How often the core runs, and through how much of that gradients go.
+            start: ``[B, T, *S, D]``, the state before the first loop; ``None``: the model's own.
+            intervene: ``intervene(s_k, k)`` replaces each state before readout and carry see it.
+            keep: Loops whose state stays; the last one always does.
+            stop: ``stop(trajectory, k)`` gives ``[B]`` bool after loop ``k``: who stops there is computed no further.
+            noise_key: (seed, optimizer step) of the random numbers.
+            cache: Keys and values of earlier tokens; the batch then holds the new ones alone.
+
+        Raises:
+            ValueError: If the loops exceed ``max_depth`` or do not fit the batch.
+        """
+        if self.max_depth is not None and loops.total > self.max_depth:
+            raise ValueError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
+        rows = Rows(loops, len(batch), batch.device)
+        noise = Noise(*noise_key, sample=batch.sample, positions=batch.positions)
+        x = self.embedding(batch.tokens, batch.positions, self.position)
+        options = {"start": start, "intervene": intervene, "keep": keep, "stop": stop, "noise_key": noise_key}
+        t = Trajectory(self, batch, loops, e=x, noise=noise, cache=cache, rerun_options=options)
+        t.e = self.prelude(x, t.context(0, x))
+        c = c_0 = self.start(t.e, t.context(0, t.e)) if start is None else start
+        t.keep(0, c_0, c_0)
+        s = c
+        for k in range(1, loops.total + 1):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and k > loops.total - loops.backprop):
+                s = self._loop(t, k, s, c, rows, intervene)
+                if stop is not None and rows.finish(stop(t, k), k):
+                    break
+                if k < loops.total:
+                    c = rows.merge(c, self.carry_on(t, s, k, c), k)
+            if k == loops.total - loops.backprop:
+                c = rows.restore(c, c_0, k)
+            if k < loops.total:
+                t.keep(k, s, c)
+            if k - 1 not in keep:
+                t.forget(k - 1)
+        t.depth = rows.depth(t.reached)
+        return t
+
+    forward = run
+
+    def _loop(
+        self,
+        t: Trajectory,
+        k: int,
+        s: Tensor,
+        c: Tensor,
+        rows: Rows,
+        intervene: Callable[[Tensor, int], Tensor] | None,
+    ) -> Tensor:
+        """``s_k`` of all sequences, of which only some may be computed."""
+        records: dict[str, Tensor] = {}
+        index = rows.at(k)
+        entering = c if index is None else c[index]
+        step = t.context(k, entering, rows=index, records=records)
+        new = self._inject_and_core(entering, step)
+        if index is not None:
+            new = rows.merge(s, s.index_copy(0, index, new), k)
+        if intervene is not None:
+            new = rows.merge(new, intervene(new, k), k)
+        t.records.append(records)
+        t.reached = k
+        t.keep(k, new, None)
+        return new
+
+    def _inject_and_core(self, c: Tensor, step: Step) -> Tensor:
+        """Injection and core, recomputed in the backward pass if asked to."""
+
+        def body(c: Tensor) -> Tensor:
+            s: Tensor = self.core(self.injection(c, step.e, step), step)
+            return s
+
+        if self.checkpointing and torch.is_grad_enabled() and step.cache is None:
+            s: Tensor = checkpoint(body, c, use_reentrant=False)
+            return s
+        return body(c)
+
+    def carry_on(self, trajectory: Trajectory, s: Tensor, k: int, c: Tensor | None = None) -> Tensor:
+        """``c_k`` of a state: what enters the next loop, so a readout that it asks for is never the last."""
+        at = max(trajectory.loops.total, k + 1)
+        step = trajectory.context(k, s if c is None else c)
+        carried: Tensor = self.carry(s, lambda: trajectory.readout(k, at), step)
+        return carried
+
+    def advance(self, trajectory: Trajectory, c: Tensor, k: int) -> Tensor:
+        """``c -> c'`` through injection, core and carry of loop ``k``; leaves no trace in the trajectory."""
+        step = replace(trajectory.context(k, c), cache=None)
+        s = self.core(self.injection(c, step.e, step), step)
+        at = max(trajectory.loops.total, k + 1)
+        carried: Tensor = self.carry(s, lambda: self.read(s, k, at, within=trajectory), step)
+        return carried
+
+    def emit(self, s: Tensor) -> Tensor:
+        """What coda and readout see of a state, ``[B, T, *S, D]`` to ``[B, T, D]``."""
+        return self.core.emit(s)
+
+    def read(
+        self, s: Tensor, k: int, at: int, dtype: torch.dtype | None = None, *, within: Trajectory | None = None
+    ) -> Tensor:
+        """``z_k`` of any state, ``[B, T, D]``: coda, then readout, as if loop ``at`` were the last.
+
+        Args:
+            s: ``[B, T, *S, D]``.
+            k: The loop that the state belongs to.
+            at: The loop that counts as the last, >= k.
+            dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
+            within: The pass that the state belongs to, for positions, noise and cache. ``None``: positions 0, 1, 2...
+        """
+        if dtype is not None:
+            parts: dict[str, nn.Module] = {"coda": self.coda, "readout": self.readout, "position": self.position}
+            if type(self.core).emit is not Core.emit:
+                parts["core"] = self.core
+            return call_in(dtype, parts, lambda: self.read(s.to(dtype), k, at, within=within))
+        h = self.emit(s)
+        t = within if within is not None else self._bare(h, at)
+        step = t.context(at + 1, s)
+        if at != t.loops.total:
+            step = replace(step, loops=Loops.fixed(at))
+        z: Tensor = self.readout(self.coda(h, step), k, at)
+        return z
+
+    def _bare(self, h: Tensor, at: int) -> Trajectory:
+        """A pass about which nothing is known but a state."""
+        batch = Batch.of(torch.zeros(h.shape[:2], dtype=torch.int64, device=h.device))
+        noise = Noise(0, 0, sample=batch.sample, positions=batch.positions)
+        return Trajectory(self, batch, Loops.fixed(at), e=h, noise=noise)
+
+    def compile_blocks(self, backend: str = "inductor") -> None:
+        """Compile every block, not the loop: a new number of loops then costs no recompilation. Names stay the same.
+
+        Args:
+            backend: Of ``torch.compile``; ``inductor`` needs a C++ compiler, or Triton on a GPU.
+        """
+        for stage in (self.prelude, self.core, self.coda):
+            for block in getattr(stage, "blocks", ()):
+                block.compile(backend=backend)
+
+
+def _uses_total(part: nn.Module) -> bool:
+    registration = getattr(type(part), "registration", None)
+    return registration is not None and bool(registration.traits.get("uses_total", False))

@@ -1,0 +1,87 @@
+"""Which sequences of a batch a loop computes: those that have begun and not stopped. Letters: B sequences."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from loopkit.loop import Loops
+
+
+class Rows:
+    """Keeps count of late starts and early stops.
+
+    Args:
+        loops: With ``per_sequence``, a sequence of ``n`` loops begins at loop ``total - n + 1``.
+        batch: Number of sequences.
+        device: Where the indices go.
+
+    Raises:
+        ValueError: If ``per_sequence`` does not fit the batch or the total.
+    """
+
+    def __init__(self, loops: Loops, batch: int, device: torch.device) -> None:
+        self.total = loops.total
+        self.batch = batch
+        self.device = device
+        self.counts = None if loops.per_sequence is None else loops.per_sequence.tolist()
+        self.stopped: dict[int, int] = {}
+        if self.counts is None:
+            return
+        if len(self.counts) != batch:
+            raise ValueError(f"loops: per_sequence has {len(self.counts)} numbers for {batch} sequences")
+        if not all(1 <= count <= self.total for count in self.counts):
+            raise ValueError(f"loops: per_sequence must lie in 1..{self.total}, not {self.counts}")
+
+    def _active(self, k: int) -> list[int]:
+        begun = [row for row in range(self.batch) if self.counts is None or k > self.total - self.counts[row]]
+        return [row for row in begun if row not in self.stopped]
+
+    def at(self, k: int) -> Tensor | None:
+        """Sequences that loop ``k`` computes, ``[b]`` int64; ``None``: all.
+
+        A loop that nobody has begun still computes the first sequence, and throws the result away, because every rank
+        must make the same calls.
+        """
+        if self.counts is None and not self.stopped:
+            return None
+        active = self._active(k)
+        if len(active) == self.batch:
+            return None
+        return torch.tensor(active or [0], device=self.device)
+
+    def merge(self, old: Tensor, new: Tensor, k: int) -> Tensor:
+        """``new`` where loop ``k`` computed, ``old`` elsewhere."""
+        active = range(self.batch) if self.counts is None and not self.stopped else self._active(k)
+        if len(active) == self.batch:
+            return new
+        mask = torch.zeros(self.batch, dtype=torch.bool)
+        mask[list(active)] = True
+        return torch.where(mask.to(self.device).view(-1, *(1,) * (old.dim() - 1)), new, old)
+
+    def restore(self, c: Tensor, c_0: Tensor, k: int) -> Tensor:
+        """After a prefix without gradient, give those that begin after loop ``k`` their start with its gradient."""
+        waiting = [row for row in range(self.batch) if self.counts is not None and k <= self.total - self.counts[row]]
+        if not waiting:
+            return c
+        index = torch.tensor(waiting, device=self.device)
+        return c.index_copy(0, index, c_0[index])
+
+    def finish(self, mask: Tensor, k: int) -> bool:
+        """Note which active sequences stop after loop ``k``; true when none is left."""
+        wanted = mask.tolist()
+        if len(wanted) != self.batch:
+            raise ValueError(f"stop: gave {len(wanted)} answers for {self.batch} sequences")
+        for row in self._active(k):
+            if wanted[row]:
+                self.stopped[row] = k
+        return len(self.stopped) == self.batch
+
+    def depth(self, reached: int) -> Tensor | None:
+        """Loops that each sequence ran, ``[B]`` int64; ``None``: all ran ``reached``."""
+        if self.counts is None and not self.stopped:
+            return None
+        counts = [self.total] * self.batch if self.counts is None else self.counts
+        idle = [self.total - count for count in counts]
+        ran = [self.stopped.get(row, reached) - idle[row] for row in range(self.batch)]
+        return torch.tensor(ran, device=self.device)

@@ -1,0 +1,44 @@
+"""Parameters that share memory: the one way to share, for the head as for everything else."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from torch import nn
+
+
+def tie(model: nn.Module, pairs: Mapping[str, str]) -> None:
+    """Let each sharer be the very object that its owner is; both are modules, or both parameters.
+
+    Args:
+        model: Where the paths start.
+        pairs: Path of the sharer to path of the owner, such as ``{"coda.norm": "readout.norm"}``.
+
+    Raises:
+        ValueError: If a path leads nowhere, or the two do not fit each other.
+    """
+    for sharer, owner in pairs.items():
+        old, new = _find(model, sharer), _find(model, owner)
+        if _shapes(old) != _shapes(new):
+            raise ValueError(f"model.tie: '{sharer}' {_shapes(old)} and '{owner}' {_shapes(new)} differ in shape")
+        parent, _, leaf = sharer.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, new)
+
+
+def _find(model: nn.Module, path: str) -> nn.Module | nn.Parameter:
+    modules = dict(model.named_modules(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    if path in parameters:
+        return parameters[path]
+    if path and path in modules:
+        return modules[path]
+    close = difflib.get_close_matches(path, [*modules, *parameters], n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"parts: {', '.join(name for name, _ in model.named_children())}"
+    raise ValueError(f"model.tie: the model has no '{path}'; {hint}")
+
+
+def _shapes(part: nn.Module | nn.Parameter) -> list[int] | dict[str, list[int]]:
+    if isinstance(part, nn.Parameter):
+        return list(part.shape)
+    return {name: list(parameter.shape) for name, parameter in part.named_parameters()}

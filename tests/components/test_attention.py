@@ -1,0 +1,140 @@
+"""Causal attention against a loop over tokens, and its two kernels against each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loopkit.components.attention import CausalAttention, attend
+from loopkit.components.norm import RMSNorm
+from loopkit.components.position import NoPosition, Rope
+from loopkit.loop import PAD
+from tests.components.steps import random, step_for
+
+
+def attention(width: int = 8, **options: Any) -> CausalAttention:
+    torch.manual_seed(0)
+    return CausalAttention(width, options.pop("position", NoPosition()), 0, **({"heads": 2} | options)).eval()
+
+
+def by_hand(module: CausalAttention, x: Tensor) -> Tensor:
+    """One query at a time."""
+    size, group = module.head_size, module.heads // module.kv_heads
+    rows = module.qkv(x)
+    out = torch.zeros(*x.shape[:2], module.heads * size, dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for t in range(x.shape[1]):
+            for head in range(module.heads):
+                q = rows[b, t, head * size : (head + 1) * size]
+                first = (module.heads + head // group) * size
+                k = rows[b, : t + 1, first : first + size]
+                v = rows[b, : t + 1, first + module.kv_heads * size : first + (module.kv_heads + 1) * size]
+                if module.norm_q is not None and module.norm_k is not None:
+                    q, k = module.norm_q(q), module.norm_k(k)
+                out[b, t, head * size : (head + 1) * size] = (k @ q / math.sqrt(size)).softmax(0) @ v
+    return module.out(out)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"heads": 4, "kv_heads": 2},
+        {"heads": 4, "kv_heads": 1, "head_size": 6},
+        {"qkv_bias": True, "out_bias": True},
+    ],
+)
+def test_is_a_softmax_over_what_came_before(options: dict[str, Any]) -> None:
+    module, x = attention(**options), random(2, 5, 8)
+    torch.testing.assert_close(module(x, step_for(x)), by_hand(module, x))
+
+
+def test_qk_norm_comes_before_rotation_and_has_the_head_s_size() -> None:
+    def norm(width: int) -> RMSNorm:
+        return RMSNorm(width)
+
+    module, x = attention(qk_norm=norm), random(2, 5, 8)
+    torch.testing.assert_close(module(x, step_for(x)), by_hand(module, x))
+    assert module.norm_q.weight.shape == (4,)
+    turned = attention(qk_norm=norm, position=Rope())
+    assert not torch.allclose(turned(x, step_for(x)), module(x, step_for(x)))
+
+
+def test_options_make_the_parameters_they_name() -> None:
+    module = attention(heads=4, kv_heads=2)
+    assert module.qkv.weight.shape == (2 * (4 + 2 + 2), 8)
+    assert module.qkv.bias is None
+    assert module.out.bias is None
+    assert module.cached_numbers == 2 * 2 * 2
+    assert "norm_q.weight" not in module.state_dict()
+    assert attention(head_size=3).out.weight.shape == (8, 6)
+
+
+def test_a_learned_position_is_not_a_parameter_of_every_layer() -> None:
+    position = torch.nn.Embedding(3, 8)
+    module = attention(position=position)
+    assert list(module.state_dict()) == ["qkv.weight", "out.weight"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"heads": 3}, "3 heads do not divide a width of 8"), ({"heads": 4, "kv_heads": 3}, "3 kv_heads do not divide 4")],
+)
+def test_heads_that_do_not_divide_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        attention(**options)
+
+
+def test_padding_is_looked_at_by_nobody_wherever_it_stands() -> None:
+    module, x = attention(position=Rope()), random(2, 5, 8)
+    places = torch.tensor([[PAD, PAD, 0, 1, 2], [0, 1, 2, 3, 4]])
+    got = module(x, step_for(x, places, in_order=False))
+    alone = module(x[:1, 2:], step_for(x[:1, 2:]))
+    torch.testing.assert_close(got[:1, 2:], alone)
+    torch.testing.assert_close(got[1:], module(x[1:], step_for(x[1:])))
+    assert got.isfinite().all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_both_kernels_give_the_same(monkeypatch: pytest.MonkeyPatch, masked: bool, dtype: torch.dtype) -> None:
+    q, k, v = (random(2, 2, 4, 3, seed=seed, dtype=dtype).requires_grad_() for seed in range(3))
+    mask = (torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(5)) > 0.3) | torch.eye(4, dtype=torch.bool)
+    chosen = mask if masked else None
+    torchs = attend(q, k, v, chosen, 0.0)
+    # a rate of 0 at which the other kernel is taken: dropout itself is random
+    monkeypatch.setattr("torch.nn.functional.dropout", lambda x, rate: x)
+    ours = attend(q, k, v, chosen, 0.1)
+    tolerance = {"rtol": 0.03, "atol": 0.03} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(ours, torchs, **tolerance)
+    for a, b in zip(
+        torch.autograd.grad(ours.square().sum(), (q, k, v)),
+        torch.autograd.grad(torchs.square().sum(), (q, k, v)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, **tolerance)
+
+
+def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
+    module, x = attention(dropout=0.5), random(1, 4, 8)
+    calm = module(x, step_for(x))
+    assert torch.equal(module(x, step_for(x)), calm)
+    module.train()
+    torch.manual_seed(0)
+    draws = torch.stack([module(x, step_for(x)) for _ in range(2000)])
+    assert (draws[0] - draws[1]).abs().max() > 0.01
+    torch.testing.assert_close(draws.mean(0), calm, rtol=0.1, atol=0.05)
+
+
+def test_dropout_of_the_output_is_another() -> None:
+    module, x = attention(out_dropout=0.5), random(1, 200, 8)
+    calm = module(x, step_for(x))
+    torch.manual_seed(0)
+    noisy = module.train()(x, step_for(x))
+    dropped = noisy == 0
+    assert 0.4 < dropped.float().mean() < 0.6
+    torch.testing.assert_close(noisy[~dropped], 2 * calm[~dropped])

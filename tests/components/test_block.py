@@ -1,0 +1,43 @@
+"""The transformer block: which parts it makes, and in what order it applies them."""
+
+from __future__ import annotations
+
+import torch
+
+from loopkit.components.position import NoPosition
+from loopkit.recipe import component
+from tests.components.steps import random, step_for
+
+
+def block(**options: object) -> torch.nn.Module:
+    torch.manual_seed(0)
+    spec = component("block", {"type": "transformer", "attention": {"heads": 2}} | options, width=8)
+    return spec.build(width=8, position=NoPosition(), layer=3, max_loops=2)
+
+
+def test_attention_comes_first_and_each_sublayer_has_norms_of_its_own() -> None:
+    made, x = block(), random(2, 5, 8)
+    middle = x + made.attention(made.around_attention.norm(x), step_for(x))
+    torch.testing.assert_close(made(x, step_for(x)), middle + made.mlp(made.around_mlp.norm(middle), step_for(x)))
+    assert made.around_attention.norm is not made.around_mlp.norm
+    assert made.attention.layer == 3
+
+
+def test_parts_are_chosen_by_name() -> None:
+    made = block(mlp="gelu", norm={"type": "layernorm", "bias": False}, placement="post_sandwich")
+    names = {name for name, _ in made.named_parameters()}
+    assert {"around_mlp.norm_in.weight", "around_mlp.norm_out.weight", "mlp.up.weight"} <= names
+    assert not {"mlp.gate.weight", "around_mlp.norm_in.bias"} & names
+
+
+def test_dropout_is_on_what_the_mlp_adds_as_in_the_paper() -> None:
+    made, x = block(dropout=0.5).train(), random(1, 400, 8)
+    middle = x + made.attention(made.around_attention.norm(x), step_for(x))
+    added = made.mlp(made.around_mlp.norm(middle), step_for(x))
+    factor = (made(x, step_for(x)) - middle) / added
+    kept = (factor - 2).abs() < 0.1
+    dropped = factor.abs() < 0.1
+    assert (kept | dropped).float().mean() > 0.98
+    assert 0.45 < dropped.float().mean() < 0.55
+    made.eval()
+    torch.testing.assert_close(made(x, step_for(x)), middle + added)

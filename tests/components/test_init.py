@@ -1,0 +1,100 @@
+"""First weights: their distributions, and what they depend on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from loopkit.components.init import Init, NormalInit, ScaledInit, TorchDefault
+from loopkit.recipe.format import Head
+from tests.model.tiny import tiny
+
+
+def fill(init: Init, model: nn.Module, *, seed: int = 0, depth: float = 8.0) -> nn.Module:
+    init(model, width=256, effective_depth=depth, generator=torch.Generator().manual_seed(seed))
+    return model
+
+
+def layers() -> nn.Module:
+    return nn.ModuleDict(
+        {"table": nn.Embedding(300, 256), "inner": nn.Linear(256, 512), "out": nn.Linear(512, 256, bias=False)}
+    )
+
+
+def test_torch_default_is_what_torch_s_layers_do_themselves() -> None:
+    ours, theirs = fill(TorchDefault(), layers()), layers()
+    for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        assert a.std().item() == pytest.approx(b.std().item(), rel=0.06), name
+        if name.startswith("table"):
+            assert a.std().item() == pytest.approx(1, rel=0.02)
+            assert a.abs().max() > 4
+        else:
+            bound = 1 / math.sqrt(512 if name.startswith("out") else 256)
+            for values in (a, b):
+                assert 0.98 * bound < values.abs().max() <= bound, name
+
+
+def test_normal_and_scaled() -> None:
+    model = fill(NormalInit(std=0.5), layers())
+    assert model["inner"].weight.std().item() == pytest.approx(0.5, rel=0.02)
+    assert model["table"].weight.std().item() == pytest.approx(0.5, rel=0.02)
+    assert model["inner"].bias.abs().sum() == 0
+    base = math.sqrt(2 / (5 * 256))
+    model = fill(ScaledInit(), layers(), depth=8.0)
+    assert model["inner"].weight.std().item() == pytest.approx(base, rel=0.02)
+    assert model["out"].weight.std().item() == pytest.approx(base / 4, rel=0.02)
+    model = fill(ScaledInit(std=1.0, depth=2.0), layers())
+    assert model["out"].weight.std().item() == pytest.approx(0.5, rel=0.02)
+
+
+def test_models_that_differ_in_one_part_agree_in_all_others() -> None:
+    raw, gated = tiny(readout="raw").state_dict(), tiny(gate="linear", prelude=0).state_dict()
+    assert set(gated) - set(raw) == {"gate.linear.weight", "gate.linear.bias", "readout.norm.weight"}
+    assert all(torch.equal(raw[name], gated[name]) for name in raw)
+    other = tiny(readout="raw", seed=1).state_dict()
+    assert not torch.equal(other["embedding.tokens.weight"], raw["embedding.tokens.weight"])
+
+
+def test_shared_parameters_are_filled_once_under_their_first_name() -> None:
+    tied, untied = tiny(init="torch_default"), tiny(init="torch_default", head=Head(tied=False))
+    assert torch.equal(tied.head.weight, untied.embedding.tokens.weight)
+    assert untied.head.weight.abs().max() <= 1 / 4
+
+
+def test_components_set_their_own_constants_last() -> None:
+    class Identity(nn.Module):
+        """Wants its matrix to be the identity."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrix = nn.Linear(3, 3)
+
+        def reset_parameters(self) -> None:
+            nn.init.eye_(self.matrix.weight)
+
+    model = fill(NormalInit(), Identity())
+    assert torch.equal(model.matrix.weight.detach(), torch.eye(3))
+    damped = tiny(carry={"type": "damping", "factor": 0.5})
+    assert damped.carry.logit == 0
+
+
+def test_a_parameter_that_nothing_sets_is_an_error() -> None:
+    class Forgotten(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+    with pytest.raises(TypeError, match=r"Forgotten at 'inside' owns parameters .* no reset_parameters\(\)"):
+        fill(NormalInit(), nn.ModuleDict({"inside": Forgotten()}))
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    model = layers()
+    torch.manual_seed(3)
+    wanted = torch.rand(1)
+    torch.manual_seed(3)
+    fill(TorchDefault(), model)
+    assert torch.equal(torch.rand(1), wanted)

@@ -1,0 +1,53 @@
+"""The power method against matrices whose spectral radius is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from loopkit.components.probe.power import spectral_radius
+
+
+def radius(*matrices: Tensor, steps: int = 200, transposed: bool = False) -> list[float]:
+    """Of several matrices of one size, side by side."""
+    stack = torch.stack([matrix.T if transposed else matrix for matrix in matrices])
+    start = torch.randn(stack.shape[:2], generator=torch.Generator().manual_seed(0), dtype=stack.dtype)
+    return spectral_radius(lambda v: (stack @ v[..., None])[..., 0], start, steps=steps).tolist()
+
+
+def test_closed_forms() -> None:
+    turn = torch.tensor([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]], dtype=torch.float64)
+    flip, shift = torch.diag(torch.tensor([-3.0, 1.0])).double(), torch.tensor([[0.0, 9.0], [0.0, 0.0]]).double()
+    found = radius(1.2 * turn, flip, shift, torch.zeros(2, 2, dtype=torch.float64))
+    assert found == pytest.approx([1.2, 3.0, 0.0, 0.0], rel=1e-9)
+
+
+def test_each_map_by_itself() -> None:
+    matrices = [torch.randn(5, 5, generator=torch.Generator().manual_seed(seed)).double() for seed in range(3)]
+    alone = [radius(matrix)[0] for matrix in matrices]
+    for matrix, value in zip(matrices, alone, strict=True):
+        assert value == pytest.approx(torch.linalg.eigvals(matrix).abs().max().item(), rel=0.02)
+    assert len(set(alone)) == 3
+
+
+def test_a_state_of_any_shape() -> None:
+    found = spectral_radius(lambda v: 0.5 * v.roll(1, dims=1), torch.ones(2, 3, 4))
+    assert found.tolist() == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("precision", ["matrices.safetensors", "matrices_f64.safetensors"])
+def test_reference_matrices(shared: Path, precision: str, transposed: bool) -> None:
+    folder = shared / "golden" / "spectral_radius"
+    known = json.loads((folder / "case.json").read_text())["matrices"]
+    matrices = load_file(folder / precision)
+    assert set(matrices) == set(known)
+    for name, matrix in matrices.items():
+        rho, found = known[name]["rho"], radius(matrix, transposed=transposed)[0]
+        assert found < 1e-3 if rho == 0 else found == pytest.approx(rho, rel=0.01), name

@@ -1,0 +1,48 @@
+"""Regularizers, by their formulas; padding counts nowhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from loopkit.components.regularizer import NormPenalty, Regularizer, ScaleAnchor
+from loopkit.loop import PAD, Batch, Loops, Trajectory
+from tests.model.tiny import batch, tiny
+
+
+def run(data: Batch) -> Trajectory:
+    return tiny(dtype=torch.float64).run(data, Loops.fixed(3))
+
+
+def test_norm_penalty_and_scale_anchor_are_their_formulas() -> None:
+    t = run(batch())
+    s = torch.stack([t.state(k) for k in (1, 2, 3)])
+    torch.testing.assert_close(NormPenalty()(t), s.square().mean())
+    rms = s.square().mean(-1).sqrt()
+    torch.testing.assert_close(ScaleAnchor(target=2.0)(t), (rms - 2).square().mean())
+
+
+@pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor()])
+def test_padding_counts_nowhere(regularizer: Regularizer) -> None:
+    short = batch(rows=2, length=5)
+    places = torch.cat([short.positions, torch.full((2, 4), PAD)], dim=1)
+    filler = torch.full((2, 4), 3)
+    padded = Batch(torch.cat([short.tokens, filler], 1), torch.cat([short.labels, filler], 1), places, short.sample)
+    torch.testing.assert_close(regularizer(run(padded)), regularizer(run(short)))
+
+
+def test_anchor_is_differentiable_at_zero() -> None:
+    t = run(batch())
+    zero = torch.zeros_like(t.state(1), requires_grad=True)
+    for k in (1, 2, 3):
+        t.keep(k, zero, None)
+    ScaleAnchor()(t).backward()
+    assert zero.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor()])
+def test_sequences_of_unequal_depth_count_the_loops_that_they_ran(regularizer: Regularizer) -> None:
+    model, data, depths = tiny(dtype=torch.float64), batch(rows=3), [3, 1, 2]
+    together = regularizer(model.run(data, Loops(3, 3, torch.tensor(depths))))
+    alone = [regularizer(model.run(part, Loops.fixed(n))) for part, n in zip(data.split(1), depths, strict=True)]
+    torch.testing.assert_close(together, torch.stack(alone).mean())

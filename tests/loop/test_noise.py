@@ -1,0 +1,50 @@
+"""Noise belongs to the token: to seed, step, sample, position and stream, and to nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from loopkit.loop import Noise
+
+
+def noise(rows: int = 4, length: int = 6, *, seed: int = 3, step: int = 5, stream: int = 0) -> Noise:
+    return Noise(seed, step, torch.arange(rows), torch.arange(length).expand(rows, length), stream)
+
+
+def test_is_the_same_for_any_split_and_for_one_token_at_a_time() -> None:
+    whole = noise().fold(2).normal(3, 5)
+    assert whole.shape == (4, 6, 3, 5)
+    again = torch.cat([noise().rows(torch.tensor([row])).fold(2).normal(3, 5) for row in range(4)])
+    assert torch.equal(whole, again)
+    late = Noise(3, 5, torch.tensor([2]), torch.tensor([[4]])).fold(2).normal(3, 5)
+    assert torch.equal(late[0, 0], whole[2, 4])
+
+
+def test_everything_that_keys_it_changes_it() -> None:
+    base = noise().normal(7)
+    for other in (noise(seed=4), noise(step=6), noise().fold(0), noise().fold(1), noise().fold(0).fold(0)):
+        assert (other.normal(7) - base).abs().min() > 0
+    shifted = Noise(3, 5, torch.arange(4), torch.arange(6).expand(4, 6) + 1).normal(7)
+    assert torch.equal(shifted[:, :-1], base[:, 1:])
+
+
+def test_ignores_the_global_generator() -> None:
+    torch.manual_seed(0)
+    first = noise().normal(2)
+    torch.rand(3)
+    assert torch.equal(noise().normal(2), first)
+
+
+def test_is_standard_normal_and_uncorrelated() -> None:
+    x = noise(40, 100).normal(50).double()
+    error = 1 / math.sqrt(x.numel())
+    assert abs(x.mean()) < 4 * error
+    assert abs(x.var() - 1) < 4 * math.sqrt(2) * error
+    assert abs((x**4).mean() - 3) < 4 * math.sqrt(96) * error
+    for a, b in ((x[:, 1:], x[:, :-1]), (x[1:], x[:-1]), (x[..., 1:], x[..., :-1])):
+        assert abs((a * b).mean()) < 4 * error
+    u = noise(40, 100).uniform(50)
+    assert 0 < u.min() < u.max() < 1
+    assert abs(u.mean() - 0.5) < 4 * error / math.sqrt(12)

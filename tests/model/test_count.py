@@ -1,0 +1,45 @@
+"""Costs, against counts by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopkit.model import cache_numbers, count_flops, count_parameters
+from loopkit.recipe.format import Head
+from tests.model.tiny import VOCABULARY, tiny
+
+BLOCK = {"type": "transformer", "attention": {"heads": 4, "kv_heads": 2}, "mlp": {"ratio": 2}}
+PER_BLOCK = 16 * (16 + 2 * 8) + 16 * 16 + 3 * 16 * 32
+PARTS = {"block": BLOCK, "prelude": 1, "core": 2, "coda": 1, "injection": "concat"}
+
+
+def test_parameters_by_part_and_by_depth() -> None:
+    count = count_parameters(tiny(**PARTS))
+    core = 2 * (PER_BLOCK + 2 * 16)
+    assert count.parts["core"] == core
+    assert count.parts["embedding"] == VOCABULARY * 16
+    assert "head" not in count.parts
+    assert count.looped == core + 2 * 16 * 16
+    assert count.unique == sum(count.parts.values())
+    assert count.effective(1) == count.unique
+    assert count.effective(4) == count.unique + 3 * count.looped
+    assert count_parameters(tiny(head=Head(tied=False))).parts["head"] == VOCABULARY * 16
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("length", [4, 8])
+def test_flops_are_two_per_weight_and_attended_pair(depth: int, length: int) -> None:
+    flops = count_flops(tiny(**PARTS), depth, length)
+    block = 2 * PER_BLOCK + 2 * 2 * length * 16
+    loop = 2 * block + 2 * 2 * 16 * 16
+    assert flops.prelude == block
+    assert flops.loops == (loop,) * depth
+    assert flops.read == block + 2 * 16 * VOCABULARY
+    assert flops.forward(reads=2) == block + depth * loop + 2 * flops.read
+    trained = flops.prelude + loop + flops.read
+    assert flops.training(backprop=1, reads=1) == flops.forward() + 2 * trained
+
+
+def test_cache_has_a_slot_for_each_layer_in_each_loop() -> None:
+    assert cache_numbers(tiny(**PARTS), 1) == 4 * 16
+    assert cache_numbers(tiny(**PARTS), 5) == (1 + 2 * 5 + 1) * 16

@@ -1,0 +1,35 @@
+"""Blocks are numbered through the whole model, so that no two share a cache slot."""
+
+from __future__ import annotations
+
+from loopkit.components.attention import Attention
+from loopkit.recipe import component
+from loopkit.recipe.format import Stage
+from tests.model.tiny import tiny
+
+
+def test_layers_are_numbered_in_the_order_of_the_forward_pass() -> None:
+    model = tiny(prelude=2, core=3, coda=1)
+    layers = {name: part.layer for name, part in model.named_modules() if isinstance(part, Attention)}
+    assert list(layers.values()) == [0, 1, 2, 3, 4, 5]
+    assert layers["core.blocks.0.attention"] == 2
+    assert layers["coda.blocks.0.attention"] == 5
+    assert (model.layers, model.core_layers) == (6, 3)
+
+
+def test_a_stage_may_have_a_block_of_its_own() -> None:
+    other = component("block", {"type": "transformer", "attention": {"heads": 4}, "mlp": "gelu"}, width=16)
+    model = tiny(prelude=Stage(layers=1, block=other), core=1)
+    assert model.prelude.blocks[0].attention.heads == 4
+    assert model.core.blocks[0].attention.heads == 2
+
+
+def test_names_of_parameters_are_readable() -> None:
+    model = tiny(prelude=1, core=1, coda=Stage(layers=1, norm=component("norm", "rmsnorm")), position="learned")
+    names = list(dict(model.named_parameters()))
+    assert names[:2] == ["embedding.tokens.weight", "position.table.weight"]
+    assert "prelude.blocks.0.attention.qkv.weight" in names
+    assert "core.blocks.0.around_mlp.norm.weight" in names
+    assert "coda.norm.weight" in names
+    assert "readout.norm.weight" in names
+    assert "head.weight" not in names
