@@ -1,0 +1,68 @@
+"""Files and folders that appear whole or not at all, also when the machine loses power."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file's content; readers see the old text or the new, never a part of it."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file, indented, with a newline at its end; not-a-number is refused."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def publish_folder(partial: Path, final: Path) -> None:
+    """Give a finished folder its name, after everything in it has reached the disk.
+
+    Args:
+        partial: The folder as it was filled, on the same file system.
+        final: Its name from now on; a folder already there is replaced and removed afterwards.
+    """
+    for path in sorted(partial.rglob("*")):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    sync_folder(partial)
+    old = final.with_name(f".{final.name}.replaced")
+    remove_folder(old)
+    if final.exists():
+        final.rename(old)
+    partial.rename(final)
+    sync_folder(final.parent)
+    remove_folder(old)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder and all it holds; nothing happens if it is not there."""
+    if not path.exists():
+        return
+    for child in path.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            remove_folder(child)
+        else:
+            child.unlink()
+    path.rmdir()
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""Training: the DeepSpeed engine, the loop, resume, progress, and what a run will cost."""

@@ -1,0 +1,85 @@
+"""How many floating-point operations a second a device can do at most: what MFU is measured against."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+DENSE_BF16 = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "GH200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "A40": 150e12,
+    "A6000": 155e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+}
+"""Dense bf16 matrix products with fp32 accumulation, FLOP/s, from the vendor's data sheets. The longest name counts."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The most a device can do.
+
+    Args:
+        flops_per_s: Floating-point operations per second.
+        source: ``table`` or ``matmul``.
+        device: What it was looked up or measured for.
+        dtype: Of the factors.
+    """
+
+    flops_per_s: float
+    source: str
+    device: str
+    dtype: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ceiling(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> Ceiling:
+    """Look the device up, or measure it.
+
+    Args:
+        device: Where training runs.
+        dtype: Of its matrix products: bf16 under autocast, else fp32.
+        seconds: How long to measure.
+    """
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    word = str(dtype).removeprefix("torch.")
+    known = [model for model in DENSE_BF16 if model in name]
+    if known and dtype is torch.bfloat16:
+        return Ceiling(DENSE_BF16[max(known, key=len)], "table", name, word)
+    return Ceiling(matmul_rate(device, dtype, seconds), "matmul", name, word)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float) -> float:
+    """FLOP/s of the best square matrix product within some seconds."""
+    size = 4096 if device.type == "cuda" else 1024
+    a, b = torch.ones(2, size, size, device=device, dtype=dtype)
+    out = a @ b  # the first call chooses a kernel
+    best, end = 0.0, time.perf_counter() + seconds
+    while best == 0.0 or time.perf_counter() < end:
+        _wait(device)
+        begin = time.perf_counter()
+        for _ in range(4):
+            torch.matmul(a, b, out=out)
+        _wait(device)
+        best = max(best, 4 * 2 * size**3 / (time.perf_counter() - begin))
+    return best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

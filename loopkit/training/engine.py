@@ -1,0 +1,89 @@
+"""The DeepSpeed engine as the trainer uses it: micro-steps, one read of the metrics, one update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+from loopkit.loop import Batch, Loops
+from loopkit.training.metrics import Measured
+from loopkit.training.module import TrainingModule
+from loopkit.training.process import Process
+from loopkit.training.quiet import deepspeed, hush_warnings
+
+
+class Engine:
+    """A DeepSpeed engine around model and objective.
+
+    Args:
+        module: What is trained; its parameters are already those of the first step.
+        optimizer: Made of the module's trained parameters.
+        config: A complete DeepSpeed configuration.
+        process: Which rank this is, and its device.
+        verbose: Let DeepSpeed speak.
+    """
+
+    def __init__(
+        self,
+        module: TrainingModule,
+        optimizer: torch.optim.Optimizer,
+        config: dict[str, Any],
+        process: Process,
+        *,
+        verbose: bool = False,
+    ) -> None:
+        if not verbose:
+            hush_warnings()
+        initialize = deepspeed(process.device, verbose).initialize
+        self.deepspeed = initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+        self.module = module
+        self.stage: int = int(config["zero_optimization"]["stage"])
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        # alone there is nobody to average with, but DeepSpeed would copy every gradient three times to do so
+        self._alone = process.world == 1 and self.stage == 0
+        self.deepspeed.enable_backward_allreduce = not self._alone
+
+    def micro_step(self, batch: Batch, loops: Loops, optimizer_step: int, share: float) -> Measured:
+        """Forward and the one backward of a micro-step; gradients add up until ``update``."""
+        loss, measured = self.deepspeed(batch, loops, optimizer_step, share)
+        self.deepspeed.backward(loss)
+        return measured
+
+    def next_micro_step(self) -> None:
+        """Tell DeepSpeed that a micro-step which is not the last of its step is over."""
+        assert not self.deepspeed.is_gradient_accumulation_boundary(), "the last micro-step ends with update()"
+        self.deepspeed.step()
+
+    def grad_norm(self) -> Tensor | None:
+        """Global norm of the gradient before clipping, on the device; None under ZeRO 1 - 3, where ``update`` tells."""
+        if self.stage > 0:
+            return None
+        if self._alone:
+            self._fill_missing()
+        return get_total_norm([parameter.grad for parameter in self.trained if parameter.grad is not None])
+
+    def update(self, lr: float) -> float | None:
+        """Clip, step the optimizer and clear the gradients.
+
+        Args:
+            lr: Learning rate; a group's ``lr_scale`` multiplies it.
+
+        Returns:
+            Global norm of the gradient before clipping where ``grad_norm`` could not tell, else None.
+        """
+        assert self.deepspeed.is_gradient_accumulation_boundary(), "update() before the last micro-step"
+        for group in self.deepspeed.optimizer.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
+        self.deepspeed.step()
+        norm = self.deepspeed.get_global_grad_norm() if self.stage > 0 else None
+        return None if norm is None else float(norm)
+
+    def _fill_missing(self) -> None:
+        """A parameter that no loop used gets a gradient of zero, as it does where ranks average: the update must not
+        depend on how many there are."""
+        for parameter in self.trained:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)

@@ -1,0 +1,67 @@
+"""Which parameters are trained, and in which group of the optimizer each one is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from torch import nn
+
+from loopkit.components.optimizer import ParameterGroup
+
+Role = Literal["matrix", "vector", "embedding", "head"]
+
+
+def freeze(model: nn.Module, trainable: Sequence[str]) -> list[str]:
+    """Let only the parameters that a pattern matches receive gradients.
+
+    Args:
+        model: The model; a parameter with several names is matched by any of them.
+        trainable: Glob patterns over parameter names, such as ``gate.*``.
+
+    Returns:
+        Names of the trained parameters.
+
+    Raises:
+        ValueError: If a pattern matches nothing, with some of the names there are.
+    """
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    for pattern in trainable:
+        if not any(fnmatchcase(name, pattern) for known in names.values() for name in known):
+            tops = sorted({name.partition(".")[0] + ".*" for known in names.values() for name in known})
+            raise ValueError(f"train.trainable: no parameter matches {pattern!r}; there are {', '.join(tops)}")
+    for parameter in model.parameters():
+        known = names[id(parameter)]
+        parameter.requires_grad_(any(fnmatchcase(name, pattern) for name in known for pattern in trainable))
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
+    """Sort the trained parameters by role and by whether their component lets them decay; each is in one group."""
+    spared = {
+        id(parameter)
+        for module in model.modules()
+        for name, parameter in module.named_parameters()
+        if name in getattr(type(module), "no_decay", ())
+    }
+    groups: dict[tuple[Role, bool], ParameterGroup] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            role, decay = _role(name, parameter), id(parameter) not in spared
+            label = role if decay else f"{role}_no_decay"
+            group = groups.setdefault((role, decay), ParameterGroup(label, [], role, decay))
+            group.params.append(parameter)
+    return list(groups.values())
+
+
+def _role(name: str, parameter: nn.Parameter) -> Role:
+    """What a parameter is for, by the part of the model it sits in and its number of dimensions."""
+    top = name.removeprefix("model.").partition(".")[0]
+    if parameter.dim() < 2:
+        return "vector"
+    if top in ("embedding", "position"):
+        return "embedding"
+    return "head" if top == "head" else "matrix"

@@ -1,0 +1,87 @@
+"""What may change between the two halves of a run, and the difference in words where too much did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Path = tuple[str, ...]
+
+FREE: tuple[Path, ...] = (
+    ("train", "steps"),
+    ("train", "epochs"),
+    ("train", "tokens"),
+    ("train", "checkpoint"),
+    ("train", "log_every"),
+    ("evaluate",),
+    ("trackers",),
+    ("description",),
+    ("paper",),
+    ("extends",),
+    ("profiles",),
+)
+"""Values that a resumed run may have anew: how long, what is measured, what is said."""
+
+COMPUTED: tuple[Path, ...] = (
+    ("train", "device"),
+    ("train", "micro_batch"),
+    ("train", "compile"),
+    ("train", "checkpointing"),
+    ("train", "deepspeed"),
+)
+"""Values that change how the same numbers are computed: allowed, but the rest of the run differs by rounding."""
+
+ABSENT = object()
+
+
+class OtherRecipe(ValueError):
+    """The recipe is not the one the run was made with."""
+
+
+def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[Path, tuple[Any, Any]]:
+    """Every leaf in which two resolved recipes differ, with both values."""
+    return dict(_differences(saved, wanted, ()))
+
+
+def _differences(saved: Any, wanted: Any, path: Path) -> Iterator[tuple[Path, tuple[Any, Any]]]:
+    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
+        for key in dict.fromkeys([*saved, *wanted]):
+            yield from _differences(saved.get(key, ABSENT), wanted.get(key, ABSENT), (*path, key))
+    elif saved != wanted:
+        yield path, (saved, wanted)
+
+
+def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Let a run go on if its recipe is still the same experiment.
+
+    Returns:
+        The changes that are allowed but alter how numbers are computed, in words.
+
+    Raises:
+        OtherRecipe: If anything else changed, with the difference.
+    """
+    found = differences(saved, wanted)
+    refused = {path: pair for path, pair in found.items() if not _under(path, FREE + COMPUTED)}
+    # one draw for each micro-step: another micro-batch is another experiment
+    if ("train", "micro_batch") in found and wanted["train"]["loops_per"] == "micro_step":
+        refused[("train", "micro_batch")] = found["train", "micro_batch"]
+    if refused:
+        lines = "\n".join(_line(path, *pair) for path, pair in refused.items())
+        raise OtherRecipe(
+            "this is not the recipe that the run was made with:\n"
+            f"{lines}\n"
+            "--resume accepts changes to steps, evaluation and trackers; "
+            "give another experiment another name with --name"
+        )
+    return [_line(path, *pair) for path, pair in found.items() if _under(path, COMPUTED)]
+
+
+def _under(path: Path, roots: tuple[Path, ...]) -> bool:
+    return any(path[: len(root)] == root for root in roots)
+
+
+def _line(path: Path, saved: Any, wanted: Any) -> str:
+    def text(value: Any) -> str:
+        return "(absent)" if value is ABSENT else repr(value)
+
+    return f"  {'.'.join(map(str, path))}: {text(saved)} in the run, {text(wanted)} now"

@@ -1,0 +1,37 @@
+"""First weights that another run has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loopkit.model import LoopedModel, load_weights
+from loopkit.runs.checkpoint import WEIGHTS, newest_checkpoint
+from loopkit.runs.folder import RunFolder
+
+
+def weights_in(path: Path) -> Path:
+    """The weights file that a path stands for.
+
+    Args:
+        path: A weights file, a checkpoint or imported folder with one, or a run, whose newest whole checkpoint counts.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if path.is_file():
+        return path
+    if (path / WEIGHTS).is_file():
+        return path / WEIGHTS
+    run = RunFolder(path)
+    if run.checkpoints.is_dir():
+        return newest_checkpoint(run.checkpoints)[0].path / WEIGHTS
+    raise ValueError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
+
+
+def load_first_weights(model: LoopedModel, path: Path) -> None:
+    """Fill a model from ``train.start_from``.
+
+    Raises:
+        ValueError: If there are no weights, or they do not fit.
+    """
+    load_weights(model, weights_in(path))

@@ -1,0 +1,80 @@
+"""A checkpoint is believed only while every byte is as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loopkit.runs.checkpoint import (
+    CheckpointProblem,
+    begin_checkpoint,
+    checkpoints,
+    newest_checkpoint,
+    publish_checkpoint,
+)
+
+
+def save(folder: Path, step: int, keep: int = 2) -> Path:
+    partial = begin_checkpoint(folder, step)
+    (partial / "weights").write_text(f"weights of step {step}")
+    (partial / "tokenizer").mkdir()
+    (partial / "tokenizer" / "vocabulary").write_text("words")
+    return publish_checkpoint(partial, step, keep).path
+
+
+def test_the_newest_stay_and_are_named_by_step(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        save(tmp_path, step)
+    assert [(c.step, c.path.name) for c in checkpoints(tmp_path)] == [(20, "step-00000020"), (30, "step-00000030")]
+    assert newest_checkpoint(tmp_path) == (checkpoints(tmp_path)[-1], [])
+
+
+def test_a_half_written_checkpoint_does_not_exist(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    (begin_checkpoint(tmp_path, 20) / "weights").write_text("half")
+    assert newest_checkpoint(tmp_path)[0].step == 10
+    save(tmp_path, 20)  # what was left over is no obstacle
+    assert newest_checkpoint(tmp_path)[0].step == 20
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda path: (path / "weights").write_text("weights of step 21"), "SHA-256 differs"),
+        (lambda path: (path / "weights").write_text("weights"), "7 bytes, 18 were written"),
+        (lambda path: (path / "tokenizer" / "vocabulary").unlink(), "vocabulary is missing"),
+        (lambda path: (path / "manifest.json").unlink(), "manifest.json is missing"),
+        (lambda path: (path / "manifest.json").write_text('{"format": 1'), "manifest.json is damaged"),
+        (lambda path: (path / "manifest.json").write_text("[]"), "manifest.json is damaged"),
+        (lambda path: (path / "manifest.json").write_text('{"format": 99, "files": {}}'), "format 99"),
+    ],
+)
+def test_damage_is_named_and_an_older_one_serves(tmp_path: Path, damage: object, named: str) -> None:
+    save(tmp_path, 10)
+    path = save(tmp_path, 20)
+    damage(path)  # type: ignore[operator]
+    checkpoint, damaged = newest_checkpoint(tmp_path)
+    assert checkpoint.step == 10
+    assert len(damaged) == 1
+    assert named in damaged[0]
+    assert str(path) in damaged[0]
+    with pytest.raises(CheckpointProblem, match="is damaged: "):
+        checkpoints(tmp_path)[-1].check()
+
+
+def test_none_at_all_is_an_error_and_so_is_none_whole(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointProblem, match=r"there is no checkpoint in .*--name"):
+        newest_checkpoint(tmp_path / "absent")
+    (save(tmp_path, 10) / "weights").unlink()
+    with pytest.raises(CheckpointProblem, match=r"no checkpoint is whole: .*weights is missing"):
+        newest_checkpoint(tmp_path)
+
+
+def test_damaged_newer_ones_do_not_push_out_whole_ones(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    (save(tmp_path, 20) / "weights").unlink()
+    save(tmp_path, 12, keep=1)  # resumed from 10
+    assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [12, 20]
+    save(tmp_path, 20, keep=2)
+    assert newest_checkpoint(tmp_path) == (checkpoints(tmp_path)[-1], [])

@@ -1,0 +1,27 @@
+"""What a device can do at most."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from loopkit.training import ceiling as room
+
+CPU = torch.device("cpu")
+measure = room.matmul_rate  # before the tests of this folder put a constant in its place
+
+
+def test_a_processor_is_measured() -> None:
+    found = room.ceiling(CPU, torch.float32)
+    assert found.to_json() == {"flops_per_s": 1e12, "source": "matmul", "device": "cpu", "dtype": "float32"}
+    assert 1e8 < measure(CPU, torch.float32, 0.05) < 1e14
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("NVIDIA H200", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA L40S", 362e12), ("NVIDIA A100-SXM4-80GB", 312e12)],
+)
+def test_a_known_gpu_is_looked_up(monkeypatch: pytest.MonkeyPatch, name: str, expected: float) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    found = room.ceiling(torch.device("cuda"), torch.bfloat16)
+    assert (found.flops_per_s, found.source, found.device) == (expected, "table", name)

@@ -1,0 +1,199 @@
+"""The engine's gradients, norms and updates are those of plain torch, on every ZeRO stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loopkit.components.optimizer import AdamW
+from loopkit.loop import IGNORE, Batch, Loops
+from loopkit.model import build_model
+from loopkit.objective import build_objective
+from loopkit.training.deepspeed_config import deepspeed_config
+from loopkit.training.engine import Engine
+from loopkit.training.groups import freeze, parameter_groups
+from loopkit.training.module import TrainingModule
+from loopkit.training.process import join
+from loopkit.training.sizes import Sizes
+from loopkit.training.state import load_optimizer_state, optimizer_state, whole_parameters
+from tests.training.conftest import Maker
+
+STILL = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
+LENGTH, VOCABULARY = 16, 40
+
+
+def module(recipe: Maker, *overrides: str) -> TrainingModule:
+    made = recipe(*STILL, *overrides)
+    model = build_model(made.model, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=4, seed=1)
+    freeze(model, made.train.trainable)
+    return TrainingModule(model, build_objective(made.objective), seed=1, precision=made.train.precision)
+
+
+def engine(built: TrainingModule, micro: int = 8, *, stage: int = 0, clip: float | None = None) -> Engine:
+    config = deepspeed_config(Sizes.of(8, micro, 1), clip, {"zero_optimization": {"stage": stage}})
+    # a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
+    optimizer = AdamW(weight_decay=0.1, eps=1e-3).build(parameter_groups(built))
+    return Engine(built, optimizer, config, join("cpu"))
+
+
+def batch(seed: int = 0, *, uneven: bool = False) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(VOCABULARY, (8, LENGTH + 1), generator=generator)
+    labels = tokens[:, 1:].clone()
+    if uneven:
+        for row in range(8):
+            labels[row, : 2 * row] = IGNORE
+    return Batch.of(tokens[:, :-1].contiguous(), labels)
+
+
+def step(built: Engine, whole: Batch, micro: int, number: int = 0, loops: Loops | None = None) -> Tensor | None:
+    """All micro-steps of an optimizer step but the update; the norm of the gradient."""
+    loops = Loops.fixed(3) if loops is None else loops
+    parts = whole.split(micro)
+    assert whole.num_scored
+    for part in parts:
+        built.micro_step(part, loops, number, (part.num_scored or 0) * len(parts) / whole.num_scored)
+        if part is not parts[-1]:
+            built.next_micro_step()
+    return built.grad_norm()
+
+
+def gradients(built: Engine) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in built.module.named_parameters() if p.grad is not None}
+
+
+def plain_step(built: TrainingModule, optimizer: torch.optim.Optimizer, whole: Batch, clip: float, lr: float) -> float:
+    """One step without DeepSpeed."""
+    built(whole, Loops.fixed(3), 0, 1.0)[0].backward()
+    norm = torch.nn.utils.clip_grad_norm_(built.parameters(), clip)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm.item()
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_any_micro_batch_gives_the_gradient_of_the_whole_batch(recipe: Maker, uneven: bool) -> None:
+    found = {}
+    for micro in (8, 4, 2, 1):
+        built = engine(module(recipe), micro)
+        step(built, batch(uneven=uneven), micro)
+        found[micro] = gradients(built)
+    for micro in (4, 2, 1):
+        for name, expected in found[8].items():
+            difference = (found[micro][name] - expected).norm() / expected.norm()
+            assert difference < 1e-5, f"{name}: {difference}"
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int) -> None:
+    plain = module(recipe)
+    optimizer = AdamW(weight_decay=0.1, eps=1e-3).build(parameter_groups(plain))
+    built = engine(module(recipe), 8, stage=stage, clip=0.05)
+    for number in range(3):
+        expected = plain_step(plain, optimizer, batch(number), 0.05, 1e-2)
+        norm = step(built, batch(number), 8)
+        after = built.update(1e-2)
+        found = after if norm is None else norm.item()
+        assert found is not None
+        assert found == pytest.approx(expected, rel=1e-5)
+        assert found > 0.05  # clipping had something to do, and the norm is that from before it
+    with whole_parameters(built):
+        for (name, ours), theirs in zip(built.module.named_parameters(), plain.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6), name
+
+
+def test_several_depths_and_truncated_backprop_follow_one_another(recipe: Maker) -> None:
+    built, plain = engine(module(recipe)), module(recipe)
+    for loops in (Loops.fixed(4, 2), Loops.fixed(1), Loops.fixed(3, 1)):
+        step(built, batch(), 8, loops=loops)
+        found = gradients(built)
+        plain(batch(), loops, 0, 1.0)[0].backward()
+        for name, parameter in plain.named_parameters():
+            # what the part without gradient alone has used gets a gradient of zero
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            assert torch.allclose(found[name], expected, rtol=1e-5, atol=1e-7), name
+        core = [name for name in found if ".core." in name]
+        assert core
+        assert all(found[name].norm() > 0 for name in core)
+        built.update(0.0)
+        plain.zero_grad()
+
+
+def test_truncated_backprop_reaches_the_core_under_autocast(recipe: Maker) -> None:
+    # a weight cast to bf16 in the part without gradient must not be reused, without its history, in the part with it
+    built = engine(module(recipe, "train.precision=bf16_autocast"))
+    step(built, batch(), 8, loops=Loops.fixed(4, 1))
+    assert all(value.norm() > 0 for name, value in gradients(built).items() if ".core." in name)
+
+
+def test_a_parameter_that_no_loop_used_is_updated_alike_on_every_stage(recipe: Maker) -> None:
+    found = []
+    for stage in (0, 1):
+        built = module(recipe)
+        built.model.register_parameter("idle", torch.nn.Parameter(torch.ones(3)))
+        ran = engine(built, stage=stage)
+        step(ran, batch(), 8)
+        ran.update(1e-2)
+        found.append(built.model.idle.detach().clone())  # type: ignore[operator]
+    assert found[0].equal(found[1])
+    assert found[0].tolist() == pytest.approx([1 - 1e-2 * 0.1] * 3)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_optimizer_state_moves_between_stages(recipe: Maker, before: int, after: int) -> None:
+    first = engine(module(recipe), stage=before)
+    for number in range(2):
+        step(first, batch(number), 8)
+        first.update(1e-2)
+    state = optimizer_state(first)
+    names = {name for name, _ in module(recipe).named_parameters()}
+    assert state.keys() == {f"{name}/{key}" for name in names for key in ("exp_avg", "exp_avg_sq", "step")}
+    assert all(state[f"{name}/step"] == 2 for name in names)
+    second = engine(module(recipe), stage=after)
+    load_optimizer_state(second, state)
+    again = optimizer_state(second)
+    for name in state:
+        assert state[name].equal(again[name]), name
+    step(second, batch(2), 8)
+    second.update(1e-2)
+    assert optimizer_state(second)["model.embedding.tokens.weight/step"] == 3
+
+
+def test_state_of_other_parameters_is_refused(recipe: Maker) -> None:
+    with pytest.raises(ValueError, match=r"not of the trained parameters: .*nobody"):
+        load_optimizer_state(engine(module(recipe)), {"nobody/exp_avg": torch.zeros(1)})
+
+
+def test_groups_may_scale_the_learning_rate(recipe: Maker) -> None:
+    built = engine(module(recipe))
+    built.deepspeed.optimizer.param_groups[0]["lr_scale"] = 0.5
+    step(built, batch(), 8)
+    built.update(0.25)
+    rates = [group["lr"] for group in built.deepspeed.optimizer.param_groups]
+    assert rates[0] == 0.125
+    assert set(rates[1:]) == {0.25}
+
+
+def test_one_backward_serves_loss_and_regularizers(recipe: Maker) -> None:
+    calls: list[Any] = []
+    built = engine(module(recipe, "objective.regularizers.norm_penalty.weight=0.5"))
+    real = built.deepspeed.backward
+    built.deepspeed.backward = lambda loss: (calls.append(loss), real(loss))
+    step(built, batch(), 8)
+    assert len(calls) == 1
+    without = engine(module(recipe, "objective.regularizers.norm_penalty=false"))
+    step(without, batch(), 8)
+    name = "model.core.blocks.0.mlp.out.weight"
+    assert not torch.allclose(gradients(built)[name], gradients(without)[name], rtol=1e-2)
+
+
+def test_metrics_are_detached(recipe: Maker) -> None:
+    measured = engine(module(recipe)).micro_step(batch(), Loops.fixed(2), 0, 1.0)
+    assert not measured.values.requires_grad
+    assert measured.names == ("loss", "ce/1", "ce/2", "regularizers/norm_penalty", "state_norm/1", "state_norm/2")

@@ -1,0 +1,153 @@
+"""A run that was stopped and resumed is the run that was not."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loopkit.runs import CheckpointProblem, RunFolder, read_metrics, read_provenance
+from loopkit.training.engine import Engine
+from loopkit.training.measure import Measurement
+from loopkit.training.progress import Display
+from loopkit.training.resume import OtherRecipe
+from loopkit.training.stop import Interrupted
+from tests.training.conftest import Maker
+from tests.training.runs import assert_same_bits, fit, lines
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, where: Any, method: str, call: int, signum: signal.Signals) -> None:
+    """Send this process a signal at the n-th call of a method."""
+    calls = [0]
+    real: Callable[..., Any] = getattr(where, method)
+
+    def counting(self: Any, *args: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call:
+            os.kill(os.getpid(), signum)
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(where, method, counting)
+
+
+@pytest.mark.parametrize(
+    ("where", "method", "call", "signum", "step"),
+    [
+        (Display, "step", 4, signal.SIGTERM, 4),  # after a step
+        (Engine, "next_micro_step", 3 * 4 + 2, signal.SIGINT, 4),  # in the middle of the fifth: it is taken back
+        (Engine, "next_micro_step", 1, signal.SIGTERM, 0),  # before there is anything
+    ],
+)
+def test_a_signal_and_a_resume(
+    recipe: Maker,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: Any,
+    method: str,
+    call: int,
+    signum: signal.Signals,
+    step: int,
+) -> None:
+    with monkeypatch.context() as patched:
+        stop_at(patched, where, method, call, signum)
+        with pytest.raises(Interrupted) as stopped:
+            fit(recipe(), tmp_path / "halves")
+    assert (stopped.value.step, stopped.value.exit_code) == (step, 128 + signum)
+    assert [line["step"] for line in lines(tmp_path / "halves")] == list(range(1, step + 1))
+    fit(recipe(), tmp_path / "halves", resume=True)
+    assert_same_bits(whole, tmp_path / "halves", 8)
+    sessions = read_provenance(RunFolder(tmp_path / "halves").provenance)["sessions"]
+    assert [(s["from_step"], s["to_step"], s["status"]) for s in sessions] == [
+        (0, step, "interrupted"),
+        (step, 8, "finished"),
+    ]
+
+
+@pytest.mark.parametrize("per", ["micro_step", "sequence"])
+def test_loops_of_their_own_resume_too(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str
+) -> None:
+    make = recipe(f"train.loops_per={per}", "train.backprop=2", "train.steps=5")
+    fit(make, tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        stop_at(patched, Display, "step", 2, signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            fit(make, tmp_path / "halves")
+    fit(make, tmp_path / "halves", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "halves", 5)
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "killed")
+    folder = RunFolder(tmp_path / "killed")
+    for step in (6, 8):
+        shutil.rmtree(folder.checkpoint(step))
+    with folder.metrics.open("a") as metrics:
+        metrics.write('{"step": 9, "lo')
+    fit(recipe(), tmp_path / "killed", resume=True)
+    assert_same_bits(whole, tmp_path / "killed", 8)
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "hurt")
+    folder = RunFolder(tmp_path / "hurt")
+    for step in (6, 8):
+        (folder.checkpoint(step) / "optimizer.safetensors").write_bytes(b"nonsense")
+    shown = io.StringIO()
+    fit(recipe(), tmp_path / "hurt", resume=True, console=Console(file=shown))
+    assert "warning: a newer checkpoint is damaged" in shown.getvalue()
+    assert str(folder.checkpoint(8) / "optimizer.safetensors") in shown.getvalue()
+    assert_same_bits(whole, tmp_path / "hurt", 8)
+    (folder.checkpoint(3) / "weights.safetensors").unlink()
+    for step in (6, 8):
+        shutil.rmtree(folder.checkpoint(step))
+    before = folder.metrics.read_bytes()
+    with pytest.raises(CheckpointProblem, match=r"no checkpoint is whole: .*weights\.safetensors is missing"):
+        fit(recipe(), tmp_path / "hurt", resume=True)
+    assert folder.metrics.read_bytes() == before
+
+
+def test_more_steps_may_follow(recipe: Maker, tmp_path: Path) -> None:
+    constant = "train.lr={type: constant, peak: 1e-2}"
+    fit(recipe(constant), tmp_path / "whole")
+    fit(recipe(constant, "train.steps=4"), tmp_path / "longer")
+    fit(recipe(constant, "evaluate.every=8"), tmp_path / "longer", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "longer", 8)
+
+
+def test_another_experiment_may_not(recipe: Maker, tmp_path: Path) -> None:
+    fit(recipe("train.steps=1"), tmp_path / "run")
+    with pytest.raises(OtherRecipe, match=r"train\.lr\.peak: 0\.01 in the run, 0\.02 now"):
+        fit(recipe("train.lr.peak=2e-2"), tmp_path / "run", resume=True)
+    assert len(read_metrics(RunFolder(tmp_path / "run").metrics)) == 1
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    assert fit(recipe(), tmp_path / "run", resume=True).step == 8
+    assert_same_bits(whole, tmp_path / "run", 8)
+
+
+def test_a_signal_during_an_evaluation_drops_it_and_a_resume_makes_up_for_it(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = recipe("evaluate.every=2")
+    fit(often, tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        stop_at(patched, Measurement, "_evaluate", 2, signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            fit(often, tmp_path / "halves")
+    evaluations = RunFolder(tmp_path / "halves").evaluations
+    assert {path.name for path in evaluations.iterdir()} == {"step-00000002.json"}
+    fit(often, tmp_path / "halves", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "halves", 8)
+    for path in RunFolder(tmp_path / "whole").evaluations.iterdir():
+        assert path.read_text().replace("whole", "halves") == (evaluations / path.name).read_text()
