@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +16,8 @@ COMMANDS: dict[str, str] = {
     "eval": "Measure a run at every depth.",
     "validate": "Check recipes without running anything.",
     "plan": "Say what a recipe costs before it runs.",
+    "audit": "Tell whether the state's scale is left to itself.",
+    "reproduce": "Run, measure and judge the experiments of a paper.",
     "list": "List components and recipes.",
     "show": "Show a recipe or a component.",
     "schema": "Write the JSON schema that editors use.",
@@ -73,3 +77,10 @@ def _say(error: Exception) -> None:
 @click.option("--traceback", is_flag=True, help="Show the traceback of an error.")
 def main(traceback: bool) -> None:
     """Recipes, components and measurements for looped language models."""
+    warnings.showwarning = _warn
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Say a warning of ours in one line; other libraries' warnings are for their developers."""
+    if issubclass(category, UserWarning) and str(where[0] if where else "").startswith(str(Path(__file__).parents[1])):
+        click.echo(f"warning: {message}", err=True)

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from loopkit.recipe.depths import format_depths
 from loopkit.report.numbers import figure
 
 Found = Mapping[str, Any]
@@ -45,22 +46,25 @@ def _visible(scale: Found) -> str:
     readouts = scale["readouts"]
     if not readouts:
         return "no: no supervised readout teaches the state"
-    least = [min(view["fraction"].values()) for view in readouts]
-    if scale["visible"]:
-        loops = ", ".join(str(view["loop"]) for view in readouts if view["sees"])
-        return f"yes: the readouts of loops {loops} see it, radial fraction {figure(max(least), 2)}"
-    return f"no: no supervised readout sees it, radial fraction {figure(max(least), 2)} at most"
+    least = figure(max(min(view["fraction"].values()) for view in readouts), 2)
+    if not scale["visible"]:
+        return f"no: the radial fraction of the supervised readouts falls to {least}"
+    loops = format_depths([view["loop"] for view in readouts if view["sees"]])
+    return f"yes: to the readouts of loops {loops}, radial fraction up to {least}"
 
 
 def _active(scale: Found) -> str:
     motion = scale["recurrence"]
     if motion is None:
         return "no: there is no second loop"
-    kept, carried = (f"{100 * motion[name]:.0f} %" for name in ("kept", "kept_by_carry"))
-    said = f"one loop keeps {kept} of a change in scale (carry alone {carried})"
-    if lemma := motion["lemma_2"]:
-        said += f"; over many loops the state grows by {figure(lemma['growth'], 2)} RMS each"
-    return f"{'yes' if scale['active'] else 'no'}: {said}"
+    said = (
+        f"what leaves a loop grows as the power {motion['power']:.2f} of what enters, "
+        f"the carry alone {motion['power_of_carry']:.2f}"
+    )
+    if not scale["active"]:
+        return f"no: {said}"
+    growth = f"; in the long run each adds {figure(lemma['growth'], 2)} RMS" if (lemma := motion["lemma_2"]) else ""
+    return f"yes: {said}{growth}"
 
 
 def _controlled(scale: Found) -> str:
@@ -89,9 +93,10 @@ def what_to_change(found: Found) -> str:
     """What to do about it, with the keys to set."""
     said = []
     if found["scale"]["verdict"] == "blind spot":
-        choices = [f"{key} to {_or(names)}" for key, names in found["remedies"].items() if key.startswith("model.")]
-        choices += [f"add {_or(names)} to {key}" for key, names in found["remedies"].items() if not key.startswith("model.")]
-        said.append(f"set {'; or '.join(choices)} (each tried here)." if choices else "no single built-in component ends it.")
+        remedies = found["remedies"].items()
+        choices = [f"set {key} to {_or(names)}" for key, names in remedies if key.startswith("model.")]
+        choices += [f"add {_or(names)} to {key}" for key, names in remedies if not key.startswith("model.")]
+        said.append(f"{'; or '.join(choices)} (each tried here)." if choices else "No single built-in part ends it.")
     if found["recurrence"]["verdict"] == "unstable":
         said.append(
             "One more loop magnifies small changes: train on varying depths (train.schedule), normalise the stream "
@@ -120,13 +125,13 @@ def _pairs(lines: Mapping[str, str]) -> RenderableType:
 
 def _figures(scale: Found) -> RenderableType:
     rows = list(_rows(scale))
-    multiples = list(rows[0][1]) if rows else []
+    multiples = sorted({multiple for _, values in rows for multiple in values}, key=int)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("state multiplied by", overflow="fold")
     for multiple in multiples:
-        table.add_column(str(multiple), justify="right", no_wrap=True)
+        table.add_column(f"{int(multiple):,}", justify="right", no_wrap=True)
     for name, values in rows:
-        table.add_row(name, *(figure(values[multiple], 3) for multiple in multiples))
+        table.add_row(name, *(figure(values.get(multiple), 3) for multiple in multiples))
     return Padding(table, (0, 0, 0, 2))
 
 

@@ -1,0 +1,77 @@
+"""``loopkit reproduce``: a paper's experiments run, measured and judged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from loopkit.cli.options import json_option
+
+
+@click.command("reproduce")
+@click.argument("study")
+@click.option("--profile", "-p", help="The study at another scale, such as mini.")
+@click.option("--seeds", help="Seeds, such as 42 or 42,101; as the study says if not given.")
+@click.option("--arm", "arms", multiple=True, help="Only this arm; may repeat.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@click.option("--results", type=click.Path(path_type=Path), help="Where results go; beside the study if not given.")
+@json_option
+def command(
+    study: str,
+    profile: str | None,
+    seeds: str | None,
+    arms: tuple[str, ...],
+    runs: Path,
+    results: Path | None,
+    as_json: bool,
+) -> None:
+    """Run every experiment of STUDY that is missing, measure, and judge each claim of the paper.
+
+    STUDY is a path or the name of a shipped study. What is done is not done again, and what was interrupted goes on
+    where it stopped. Results, tables and plots are written beside the study.
+    """
+    import json
+
+    from loopkit.report import console
+    from loopkit.report.study_plot import plot_study
+    from loopkit.report.study_table import claims_report
+    from loopkit.studies import load_study, reproduce
+
+    loaded = load_study(study)
+    chosen = _seeds(seeds)
+    path = results or loaded.path.with_name(f"{loaded.name}.results.json")
+    try:
+        found, _ = reproduce(
+            loaded,
+            profile=profile,
+            seeds=chosen,
+            arms=arms,
+            root=runs,
+            results=path,
+            say=lambda text: click.echo(text, err=True),
+        )
+    except KeyboardInterrupt:
+        click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
+        sys.exit(130)
+    except RuntimeError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    plots = plot_study(
+        found, loaded.title, profile or "full", path.with_name(f"{loaded.name}.plots") / (profile or "full")
+    )
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        console().print(claims_report(found))
+        click.echo("\nwritten: " + ", ".join(str(file) for file in (path, *plots)))
+
+
+def _seeds(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--seeds {text}: write integers, such as 42 or 42,101") from None

@@ -1,0 +1,77 @@
+"""``loopkit train``: a recipe becomes a trained run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from loopkit.cli.options import recipe_options
+
+
+@click.command("train")
+@click.argument("recipe")
+@recipe_options
+@click.option("--name", help="Name of the run; RECIPE, or RECIPE-PROFILE, if not given.")
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@click.option("--verbose", is_flag=True, help="Let DeepSpeed speak too.")
+def command(
+    recipe: str,
+    profiles: tuple[str, ...],
+    overrides: tuple[str, ...],
+    plugins: tuple[Path, ...],
+    no_plugins: bool,
+    name: str | None,
+    resume: bool,
+    runs: Path,
+    verbose: bool,
+) -> None:
+    """Train RECIPE, a path or the name of a shipped recipe.
+
+    The run goes to runs/NAME. Ctrl-C saves a checkpoint and says how to go on. Exit codes: 0 trained, 2 something is
+    wrong with the recipe, the data or the run, 3 a loss was not finite, 130 or 143 interrupted.
+    """
+    from loopkit.recipe import load_recipe
+    from loopkit.runs import RunFolder, check_name, run_name
+
+    resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
+    given = check_name(name) if name is not None else run_name(resolved.name, resolved.hash if overrides else None)
+    folder = RunFolder(runs / given)
+    if not resume:
+        folder.refuse_existing()  # before torch is imported
+
+    from loopkit.training.stop import Interrupted, NotFinite
+    from loopkit.training.train import train
+
+    try:
+        trained = train(resolved, folder=folder, resume=resume, verbose=verbose)
+    except Interrupted as stop:
+        click.echo(f"\n{stop}\ngo on with: {_again(sys.argv)}", err=True)
+        sys.exit(stop.exit_code)
+    except NotFinite as stop:
+        click.echo(f"\nerror: {stop}", err=True)
+        sys.exit(stop.exit_code)
+    _finish(trained.folder)
+
+
+def _finish(folder: object) -> None:
+    """Say what the run measures, and where everything lies."""
+    from loopkit.report import console, depth_report, read_record, write_report
+    from loopkit.runs import RunFolder
+
+    assert isinstance(folder, RunFolder)
+    write_report(folder)
+    record = read_record(folder)
+    if record.evaluations:
+        console().print(depth_report(record.evaluations[-1]))
+    click.echo(f"\nrun: {folder.path}   report: {folder.report}")
+    click.echo(f"measure it at other depths: loopkit eval {folder.path} --depths 1-8")
+
+
+def _again(words: list[str]) -> str:
+    import shlex
+
+    kept = [word for word in words[1:] if word != "--resume"]
+    return shlex.join(["loopkit", *kept, "--resume"])

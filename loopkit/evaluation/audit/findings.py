@@ -1,0 +1,218 @@
+"""What an audit found, and the verdicts that follow from it. No torch.
+
+The thresholds are reasoned, not fitted; the guide *Reading an audit* gives the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SEEN = 1e-3
+"""Least radial fraction at which a loss sees the scale. A random direction in 512 channels has 0.035."""
+
+FORCE = 1e-3
+"""Least slope that counts as a pull, in nats per unit of log scale."""
+
+POWER = 0.5
+"""Least power at which scale goes through a loop, half-way between removed (0) and kept (1)."""
+
+LARGE = 100
+"""Multiple of the state at which a pull must be felt; beyond it, it must not have levelled off."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One supervised readout.
+
+    Args:
+        loop: Which.
+        fraction: Share of the cross-entropy's gradient along the state, 0 to 1, by multiple of the state.
+        slope: Change of the cross-entropy per unit of log scale, nats, by multiple of the state.
+    """
+
+    loop: int
+    fraction: Mapping[int, float]
+    slope: Mapping[int, float]
+
+    @property
+    def sees(self) -> bool:
+        """Whether it sees the scale at every multiple."""
+        return min(self.fraction.values()) >= SEEN
+
+
+@dataclass(frozen=True)
+class Pull:
+    """How a term of the objective answers to the scale of all states.
+
+    Args:
+        name: ``supervision`` or ``regularizer NAME``.
+        weight: Its coefficient, already in the slopes.
+        slope: Change per unit of log scale, nats, by multiple of the state; the last one lies far beyond the others.
+    """
+
+    name: str
+    weight: float
+    slope: Mapping[int, float]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it pulls a large state back.
+
+        The slope at 100 times the state is felt, and far beyond it is at least half as steep as anywhere before: a term
+        that levels off, as a gate's does, has no force left where drift would have to be stopped.
+        """
+        *near, far = [self.slope[scale] for scale in sorted(self.slope)]
+        return self.slope[LARGE] >= FORCE and far >= max(map(abs, near)) / 2
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What one loop does with the state's scale; RMS units are those of the state's channels.
+
+    Args:
+        state_rms: Size of the state before the loop.
+        power: What leaves the loop grows as this power of what enters it, between 10 and 100 times the state.
+        power_of_carry: The same of the carry alone.
+        kept: Share of a change in scale that is there after the loop, over the same range.
+        radial: Update of the loop along the state, RMS, by multiple of the state.
+        angular: Update across the state, RMS, by multiple of the state.
+        turn: Change of the state's direction, 0 to 2, by multiple of the state.
+        lemma_2: Over many loops, the mean growth of each and the radial update that should equal it, RMS.
+    """
+
+    state_rms: float
+    power: float
+    power_of_carry: float
+    kept: float
+    radial: Mapping[int, float]
+    angular: Mapping[int, float]
+    turn: Mapping[int, float]
+    lemma_2: Mapping[str, float] | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether scale goes through the loop.
+
+        A factor, however small, is no bound: it is learned, and no loss that is blind to the scale teaches it.
+        """
+        return self.power >= POWER
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The first verdict and its figures.
+
+    Args:
+        views: The supervised readouts that teach the state.
+        pulls: The supervised loss as a whole, and every regularizer.
+        motion: The recurrence; ``None`` where there is only one loop.
+    """
+
+    views: list[View]
+    pulls: list[Pull]
+    motion: Motion | None
+
+    @property
+    def visible(self) -> bool:
+        """Whether any supervised readout sees the scale."""
+        return any(view.sees for view in self.views)
+
+    @property
+    def active(self) -> bool:
+        """Whether scale goes from loop to loop."""
+        return self.motion is not None and self.motion.keeps
+
+    @property
+    def held_by(self) -> list[str]:
+        """Terms of the objective that pull a large state back."""
+        return [pull.name for pull in self.pulls if pull.holds]
+
+    @property
+    def verdict(self) -> Literal["controlled", "blind spot"]:
+        """``blind spot``: scale goes from loop to loop, no supervised readout sees it, and nothing pulls it back."""
+        return "blind spot" if self.active and not self.visible and not self.held_by else "controlled"
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict and every figure."""
+        return {
+            "verdict": self.verdict,
+            "visible": self.visible,
+            "active": self.active,
+            "held_by": self.held_by,
+            "readouts": [asdict(view) | {"sees": view.sees} for view in self.views],
+            "terms": [asdict(pull) | {"holds": pull.holds} for pull in self.pulls],
+            "recurrence": None if self.motion is None else asdict(self.motion),
+        }
+
+
+@dataclass(frozen=True)
+class Radius:
+    """The spectral radius of one loop at one depth.
+
+    Args:
+        depth: Loops that made the state where it is measured.
+        mean: Over sequences.
+        max: Over sequences.
+    """
+
+    depth: int
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """The second verdict and its figures.
+
+    Args:
+        radii: One for each depth; none before training.
+    """
+
+    radii: list[Radius] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Literal["stable", "unstable", "unknown until trained"]:
+        """``stable``: one more loop magnifies no small change, at any depth measured."""
+        if not self.radii:
+            return "unknown until trained"
+        return "stable" if all(radius.max <= 1 for radius in self.radii) else "unstable"
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict and every figure."""
+        return {"verdict": self.verdict} | (
+            {"spectral_radius": [asdict(radius) for radius in self.radii]} if self.radii else {}
+        )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Both verdicts.
+
+    Args:
+        subject: Recipe or run.
+        measured_on: Model and data, in words.
+        scale: The first verdict.
+        recurrence: The second verdict.
+        remedies: Recipe key to choices, each of which was measured to end the blind spot.
+        notes: What else a reader must know.
+    """
+
+    subject: str
+    measured_on: str
+    scale: Scale
+    recurrence: Recurrence
+    remedies: Mapping[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "subject": self.subject,
+            "measured_on": self.measured_on,
+            "scale": self.scale.to_json(),
+            "recurrence": self.recurrence.to_json(),
+            "remedies": dict(self.remedies),
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,112 @@
+"""A narrow, shallow twin of a recipe's model: the same components, seconds instead of hours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from loopkit.components.schedule import Schedule
+from loopkit.evaluation.audit.subject import Subject
+from loopkit.loop import Batch
+from loopkit.model import LoopedModel, build_model
+from loopkit.recipe import Recipe
+from loopkit.recipe.format import Model, Stage
+from loopkit.registry import AtMost, Divides, Spec
+from loopkit.registry.annotations import sibling_bounds
+from loopkit.registry.schema import Leaf
+
+WIDTH, LAYERS, VOCABULARY, LENGTH, SEQUENCES, LOOPS = 64, 2, 64, 32, 4, 8
+"""Channels at least, and at most: layers of a stage, tokens known, in a sequence, sequences, loops."""
+
+
+def surrogate(recipe: Recipe) -> Subject:
+    """A recipe's model at its first weights, small enough to measure in seconds, on random tokens.
+
+    Width, layers, vocabulary and lengths shrink; everything else is the recipe's.
+    """
+    length = min(recipe.data.length, LENGTH)
+    section = narrow(recipe.model)
+    try:
+        model = _build(recipe, section, length)
+    except ValueError:  # a component may take certain widths alone: the recipe's is one
+        model = _build(recipe, replace(section, width=recipe.model.width), length)
+    generator = torch.Generator().manual_seed(recipe.seed)
+    tokens = torch.randint(VOCABULARY, (SEQUENCES, length + 1), generator=generator)
+    batch = Batch.of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+    return Subject.of(model, recipe, batch, LOOPS)
+
+
+def _build(recipe: Recipe, section: Model, length: int) -> LoopedModel:
+    schedule: Schedule = recipe.train.schedule.build()
+    return build_model(
+        section,
+        vocabulary=VOCABULARY,
+        max_length=length,
+        max_loops=schedule.bounds[1],
+        mean_loops=schedule.mean,
+        seed=recipe.seed,
+    )
+
+
+def narrow(model: Model) -> Model:
+    """The same section with fewer channels and layers.
+
+    Options stay as they are, so the width must suit them: it is a divisor of the old one and a multiple of all that
+    must divide it. Layers stay where parameters are tied by the number of a block.
+    """
+    specs = [spec for name in Model.__dataclass_fields__ for spec in _specs(getattr(model, name))]
+    narrowed = replace(model, width=narrow_width(model.width, specs))
+    if any(part.isdigit() for pair in model.tie.items() for path in pair for part in path.split(".")):
+        return narrowed
+    return replace(narrowed, core=_shallow(model.core), prelude=_stage(model.prelude), coda=_stage(model.coda))
+
+
+def narrow_width(width: int, specs: list[Spec]) -> int:
+    """The least divisor of a width, of ``WIDTH`` channels or more, that the bounds of all components allow.
+
+    Args:
+        width: The recipe's.
+        specs: Components with options that must divide the width, or not exceed it.
+    """
+    unit, least = 1, WIDTH
+    for spec in specs:
+        for option, value in spec.options.items():
+            annotation = spec.schema.options[option].annotation
+            for bound in sibling_bounds(annotation.type) if isinstance(annotation, Leaf) and value is not None else ():
+                if bound == Divides("width"):
+                    unit = math.lcm(unit, value)
+                if bound == AtMost("width"):
+                    least = max(least, math.ceil(value))
+    # the share of one head stays even where it was: rotations pair its channels
+    step = 2 if width // unit % 2 == 0 else 1
+    fitting = (part * unit for part in range(step, width // unit + 1, step) if width // unit % part == 0)
+    return next((size for size in fitting if size >= least), width)
+
+
+def _specs(value: object) -> Iterator[Spec]:
+    """Every component in an option's value or a section, nested ones included."""
+    if isinstance(value, Spec):
+        yield value
+        value = list(value.options.values())
+    elif isinstance(value, Stage):
+        value = [value.block, value.norm]
+    elif isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _specs(item)
+
+
+def _shallow(core: Spec) -> Spec:
+    """The same core with fewer layers, where a bare number says how many it has."""
+    name = core.schema.short
+    if name is None or not isinstance(core.options.get(name), int):
+        return core
+    return replace(core, options={**core.options, name: min(core.options[name], LAYERS)})
+
+
+def _stage(stage: Stage) -> Stage:
+    return replace(stage, layers=min(stage.layers, LAYERS))

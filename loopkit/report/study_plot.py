@@ -1,0 +1,116 @@
+"""The plots of a study: state norm and perplexity against depth, an arm a line, and the norms of single tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from loopkit.report.depth_plot import depth_axis
+from loopkit.report.style import COLOURS, DASHES, INK, MARKERS, figure_of, save, style, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Json = Mapping[str, Any]
+UNUSABLE = 20.0
+"""Perplexities beyond this multiple of the best one are left out of the plot, and counted in its legend."""
+
+
+def plot_study(found: Json, name: str, profile: str, folder: Path) -> list[Path]:
+    """Draw everything a results file holds.
+
+    Args:
+        found: One profile of a results file.
+        name: Title of the study.
+        profile: Its scale.
+        folder: Where the SVGs go.
+    """
+    about = f"profile {profile}, {found['date'][:10]}, mean over {_seeds(found)}"
+    with style():
+        depths = save(draw_depths(found, name, about), folder / "depths.svg", f"{name}: norm and perplexity by depth")
+        tokens = save(draw_tokens(found, name, about), folder / "token_norms.svg", f"{name}: norms of tokens by arm")
+    return [depths, tokens]
+
+
+def _seeds(found: Json) -> str:
+    seeds = sorted({seed for arm in found["arms"].values() for seed in arm["seeds"]}, key=int)
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+
+
+def draw_depths(found: Json, name: str, about: str) -> Figure:
+    """State norm by loop above, perplexity by depth below, to be drawn under ``style()``."""
+    drawn, (norms, perplexity) = figure_of(2, height=3.0)
+    every: list[int] = []
+    best = min(value for arm in found["arms"].values() for value in _line(arm, "token_ppl")[1])
+    for index, arm in enumerate(found["arms"].values()):
+        look = _look(index)
+        depths, values = _line(arm, "state_norm.mean")
+        norms.plot(depths, values, label=arm["label"], **look)
+        every += depths
+        depths, values = _line(arm, "token_ppl")
+        shown = [(d, v) for d, v in zip(depths, values, strict=True) if v <= UNUSABLE * best]
+        hidden = len(values) - len(shown)
+        label = arm["label"] + (f" ({hidden} above {UNUSABLE:g} times the best)" if hidden else "")
+        perplexity.plot([d for d, _ in shown], [v for _, v in shown], label=label, **look)
+    norms.set_yscale("log")
+    norms.set_ylabel("state norm ‖s‖₂, token mean")
+    perplexity.set_ylabel("perplexity (per token)")
+    perplexity.set_xlabel("depth (loops)")
+    for panel in (norms, perplexity):
+        depth_axis(panel, sorted(set(every)))
+        _legend(panel)
+    title(drawn, name, about)
+    return drawn
+
+
+def draw_tokens(found: Json, name: str, about: str) -> Figure:
+    """Median, mean, 99th percentile and maximum of the last state's token norms, an arm a row."""
+    drawn, (panel,) = figure_of(1, height=3.4)
+    arms = list(found["arms"].values())
+    for index, (key, label) in enumerate(
+        (("median", "median"), ("mean", "mean"), ("p99", "99th percentile"), ("max", "maximum"))
+    ):
+        values = [_line(arm, f"state_norm.{key}")[1][-1] for arm in arms]
+        panel.plot(values, range(len(arms)), linestyle="", marker=MARKERS[index], color=COLOURS[index], label=label)
+    panel.set_yticks(range(len(arms)), [arm["label"] for arm in arms])
+    panel.invert_yaxis()
+    panel.set_xscale("log")
+    panel.set_xlabel("state norm of the last loop, per token")
+    panel.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=4)
+    title(drawn, name, about)
+    return drawn
+
+
+def _look(index: int) -> dict[str, Any]:
+    count = len(COLOURS)
+    return {
+        "color": COLOURS[index] if index < count else INK,
+        "marker": MARKERS[index % count],
+        "linestyle": DASHES[index % count],
+    }
+
+
+def _legend(panel: Axes) -> None:
+    panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _line(arm: Json, figure: str) -> tuple[list[int], list[float]]:
+    """A figure of an arm by depth, mean over its seeds; depths where a seed lacks it are left out."""
+    runs: list[Sequence[Json]] = [entry["evaluation"]["depths"] for entry in arm["seeds"].values()]
+    depths, values = [], []
+    for rows in zip(*runs, strict=True):
+        found = [_value(row, figure) for row in rows]
+        if None not in found:
+            depths.append(rows[0]["depth"])
+            values.append(fmean(value for value in found if value is not None))
+    return depths, values
+
+
+def _value(row: Json, figure: str) -> float | None:
+    value: Any = row
+    for part in figure.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
