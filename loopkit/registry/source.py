@@ -179,7 +179,7 @@ def argument_docs(doc: str) -> dict[str, str]:
     docs: dict[str, str] = {}
     name, inside = "", False
     for line in doc.splitlines():
-        if re.match(r"\S.*:$", line):
+        if re.match(r"[A-Z]\w*:( |$)", line):
             inside = line == "Args:"
         elif inside and (match := re.match(r" {4}(\w+): *(.*)$", line)):
             name = match[1]

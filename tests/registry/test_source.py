@@ -129,5 +129,6 @@ def test_constructors_are_inherited_within_a_file(tmp_path: Path) -> None:
 
 
 def test_argument_docs_join_continued_lines() -> None:
-    doc = "A thing.\n\nArgs:\n    first: One\n        two.\n    second: Three.\n\nShapes:\n    first: not this."
+    doc = "A thing.\n\nArgs:\n    first: One\n        two.\n    second: Three.\n\nShapes:\n    first: not this.\nPaper: nor this."
     assert argument_docs(doc) == {"first": "One two.", "second": "Three."}
+    assert argument_docs("A thing.\n\nArgs:\n    first: One.\nPaper: not this.") == {"first": "One."}

@@ -1,0 +1,130 @@
+"""The study format: which recipes a paper's claims rest on, and the claims as data.
+
+Read as text like the recipe format; ``loopkit/studies/study.py`` turns a file into these classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import MinLen
+from pydantic import NonNegativeInt, PositiveInt
+
+from loopkit.registry.spec import Spec
+
+Relation = Literal[
+    "below",
+    "above",
+    "times_at_least",
+    "times_at_most",
+    "equal_within",
+    "lower_by",
+    "differs_below",
+    "magnitude_below",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One experiment of a study.
+
+    Args:
+        recipe: A recipe, as a path beside the study or the name of a shipped one.
+        label: How tables and plots call it.
+        set: Overrides on top of the recipe, as key.path=value.
+    """
+
+    recipe: str
+    label: str = ""
+    set: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A measured figure of one arm.
+
+    Args:
+        arm: Which arm.
+        figure: Figure of a depth's row in the evaluation, dotted where it has parts, such as state_norm.mean.
+        depth: Which row; all and inner (all but the last) take the value that is hardest for the claim.
+    """
+
+    arm: str
+    figure: str
+    depth: PositiveInt | Literal["first", "last", "all", "inner"] = "last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A statement of the paper that a measurement can support or contradict.
+
+    Args:
+        says: The statement, in a sentence.
+        must: Whether the build is wrong where it does not hold; the others are judged and reported.
+        left: The figure that the claim is about.
+        relation: below and above compare left with the bound; times_at_least and times_at_most the ratio left / right;
+            equal_within the relative difference of left and right; lower_by the share by which left is below right;
+            differs_below the absolute difference of left and right; magnitude_below the absolute value of left.
+        right: What it is compared with, where the relation needs it.
+        bound: The threshold, fixed before anything was measured.
+        paper: What the paper reports, in its figures.
+    """
+
+    says: str
+    must: bool = False
+    left: Quantity
+    relation: Relation
+    right: Quantity | None = None
+    bound: float
+    paper: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """A study at another scale.
+
+    Args:
+        apply: Profiles applied to every recipe.
+        seeds: Instead of the study's.
+        exit_sequences: Sequences for each half of the early-exit benchmark.
+    """
+
+    apply: list[str] = field(default_factory=list)
+    seeds: Annotated[list[NonNegativeInt], MinLen(1)] | None = None
+    exit_sequences: PositiveInt | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A set of experiments with the claims that rest on them.
+
+    Args:
+        study: Version of this format.
+        title: What it is called.
+        paper: Where the claims come from.
+        description: What the study shows, in a sentence.
+        seeds: Every arm runs once with each.
+        depths: Depths of the evaluation.
+        probes: What is measured beside the recipes' own tasks.
+        exits: Early-exit rules that are calibrated and timed on every arm.
+        exit_sequences: Sequences for each half of the early-exit benchmark: calibration, and timing.
+        arms: The experiments, by name.
+        claims: The paper's statements, by name.
+        profiles: The same study at another scale, by name.
+        reported: The paper's tables, as it prints them.
+    """
+
+    study: Literal[1]
+    title: str
+    paper: str | None = None
+    description: str = ""
+    seeds: Annotated[list[NonNegativeInt], MinLen(1)]
+    depths: str
+    probes: dict[str, Annotated[Spec, "probe"]] = field(default_factory=dict)
+    exits: dict[str, Annotated[Spec, "exit"]] = field(default_factory=dict)
+    exit_sequences: PositiveInt = 160
+    arms: dict[str, Arm] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    profiles: dict[str, Scale] = field(default_factory=dict)
+    reported: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,147 @@
+"""Claims held against measurements: what the paper says, what was found, and whether it holds. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from loopkit.studies.format import Claim, Quantity
+
+Rows = Sequence[Mapping[str, Any]]
+"""The ``depths`` of one evaluation."""
+
+ONE_SIDED = frozenset({"below", "above", "magnitude_below"})
+"""Relations of one figure to the bound; the others compare two figures."""
+
+FROM_ABOVE = frozenset({"below", "times_at_most", "equal_within", "differs_below", "magnitude_below"})
+"""Relations for which the largest of several values is the hardest."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim, judged.
+
+    Args:
+        name: The claim's name.
+        claim: The claim.
+        measured: The value that was held against the bound; None where something was not measured.
+        left: Figure of the left side, mean over seeds.
+        right: Figure of the right side, mean over seeds; None where there is none.
+        seeds: The value of each seed.
+        holds: Whether it holds; None where it could not be judged.
+        why: What was missing.
+    """
+
+    name: str
+    claim: Claim
+    measured: float | None = None
+    left: float | None = None
+    right: float | None = None
+    seeds: tuple[float, ...] = ()
+    holds: bool | None = None
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; what was not measured is absent."""
+        figures = {"measured": self.measured, "left": self.left, "right": self.right, "holds": self.holds}
+        known = {key: value for key, value in figures.items() if value is not None}
+        claim = self.claim
+        fixed = {"says": claim.says, "must": claim.must, "relation": claim.relation, "bound": claim.bound}
+        return (
+            fixed
+            | {"paper": claim.paper}
+            | known
+            | {"seeds": list(self.seeds)}
+            | ({"why": self.why} if self.why else {})
+        )
+
+
+class NotMeasured(LookupError):
+    """A figure that an evaluation does not have."""
+
+
+def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -> Verdict:
+    """Hold one claim against the measurements.
+
+    Every seed gives a value; the mean over seeds is held against the bound.
+
+    Args:
+        name: The claim's name.
+        claim: The claim.
+        measured: Rows of each arm's evaluation, by seed.
+    """
+    seeds = sorted(measured.get(claim.left.arm, {}))
+    if claim.right is not None:
+        seeds = [seed for seed in seeds if seed in measured.get(claim.right.arm, {})]
+    if not seeds:
+        return Verdict(name, claim, why="not run")
+    hardest = max if claim.relation in FROM_ABOVE else min
+    try:
+        pairs = [_sides(claim, measured, seed) for seed in seeds]
+    except NotMeasured as error:
+        return Verdict(name, claim, why=str(error))
+    values = tuple(hardest(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
+    value = fmean(values)
+    left, right = (fmean(hardest(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True))
+    return Verdict(name, claim, value, left, right, values, holds(claim.relation, value, claim.bound))
+
+
+def compare(relation: str, left: float, right: float | None) -> float:
+    """The value that is held against the bound."""
+    if relation in ("below", "above"):
+        return left
+    if relation == "magnitude_below":
+        return abs(left)
+    assert right is not None
+    if relation in ("times_at_least", "times_at_most"):
+        return left / right
+    if relation == "equal_within":
+        return abs(left / right - 1)
+    return 1 - left / right if relation == "lower_by" else abs(left - right)
+
+
+def holds(relation: str, value: float, bound: float) -> bool:
+    """Whether a value meets its bound."""
+    if relation in ("below", "differs_below", "magnitude_below"):
+        return value < bound
+    if relation in ("times_at_most", "equal_within"):
+        return value <= bound
+    return value > bound if relation == "above" else value >= bound
+
+
+def _sides(claim: Claim, measured: Mapping[str, Mapping[int, Rows]], seed: int) -> tuple[list[float], list[float]]:
+    left = figures(claim.left, measured[claim.left.arm][seed])
+    return left, [] if claim.right is None else figures(claim.right, measured[claim.right.arm][seed])
+
+
+def _matched(left: list[float], right: list[float]) -> list[tuple[float, float | None]]:
+    """Each value of the left with its partner; a single value on the right is everybody's partner."""
+    if not right:
+        return [(value, None) for value in left]
+    return list(zip(left, right if len(right) == len(left) else right * len(left), strict=True))
+
+
+def figures(quantity: Quantity, rows: Rows) -> list[float]:
+    """The values of a quantity at the depths it names.
+
+    Raises:
+        NotMeasured: If a row does not have the figure.
+    """
+    ordered = sorted(rows, key=lambda row: row["depth"])
+    if isinstance(quantity.depth, int):
+        chosen = [row for row in ordered if row["depth"] == quantity.depth]
+    else:
+        chosen = {"first": ordered[:1], "last": ordered[-1:], "all": ordered, "inner": ordered[:-1]}[quantity.depth]
+    found = []
+    for row in chosen:
+        value: Any = row
+        for part in quantity.figure.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is None:
+            raise NotMeasured(f"{quantity.figure} of {quantity.arm} at depth {row['depth']} was not measured")
+        found.append(float(value))
+    if not found:
+        raise NotMeasured(f"{quantity.arm} was not evaluated at depth {quantity.depth}")
+    return found

@@ -1,0 +1,58 @@
+"""``NAME.results.json``: what a study found, which is all that tables, plots and the gallery are made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loopkit.runs import read_metrics, read_provenance, write_json
+from loopkit.studies.judge import Rows, Verdict
+from loopkit.studies.runs import Planned
+from loopkit.studies.study import LoadedStudy
+
+Json = dict[str, Any]
+FULL = "full"
+"""Key of a study's results without a profile."""
+
+
+def run_entry(run: Planned, measured: Mapping[str, Any]) -> Json:
+    """What is kept of one run: where it came from, what it cost, what was measured."""
+    provenance = read_provenance(run.folder.provenance)
+    lines = read_metrics(run.folder.metrics)
+    return {
+        "run": run.folder.name,
+        "recipe": run.recipe.name,
+        "recipe_hash": run.recipe.hash,
+        "parameters": provenance["parameters"]["unique"],
+        "steps": lines[-1]["step"],
+        "tokens": lines[-1]["tokens"],
+        "train_seconds": round(sum(line["step_s"] for line in lines), 1),
+        "machine": provenance["machine"],
+        "versions": provenance["versions"],
+        "evaluation": measured["evaluation"],
+        **({"early_exit": measured["early_exit"]} if "early_exit" in measured else {}),
+    }
+
+
+def rows_by_arm(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, Rows]]:
+    """The depths of every evaluation, by arm and seed."""
+    return {
+        arm: {int(seed): entry["evaluation"]["depths"] for seed, entry in seeds.items()} for arm, seeds in arms.items()
+    }
+
+
+def write_results(
+    study: LoadedStudy, profile: str | None, date: str, arms: Mapping[str, Any], verdicts: Sequence[Verdict], path: Path
+) -> Json:
+    """Write what was found at one scale, leaving the other scales of the file as they are."""
+    known: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found: Json = {
+        "date": date,
+        "arms": {name: {"label": study.arms[name].label or name, "seeds": dict(seeds)} for name, seeds in arms.items()},
+        "claims": {verdict.name: verdict.to_json() for verdict in verdicts},
+    }
+    profiles = {**known.get("profiles", {}), (profile or FULL): found}
+    write_json(path, {"study": study.name, "title": study.title, "paper": study.paper, "profiles": profiles})
+    return found
