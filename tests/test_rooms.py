@@ -71,7 +71,9 @@ def test_every_room_has_its_place() -> None:
     assert set(MAY_IMPORT) >= ALL
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "readout"], ["validate", "wikitext_44m_raw"], ["show", "wikitext_44m_raw"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["list"], ["list", "readout"], ["validate", "wikitext_44m_raw"], ["show", "wikitext_44m_raw"]]
+)
 def test_light_commands_do_not_import_torch(words: list[str]) -> None:
     code = f"""
 import sys

@@ -36,7 +36,9 @@ def surface() -> dict[str, Any]:
     return {
         "commands": commands,
         "kinds": {kind.name: list(kind.wiring) for kind in KINDS.values()},
-        "sections": {name: {o.name: _option(o) for o in s.options.values()} for name, s in sorted(format_sections().items())},
+        "sections": {
+            name: {o.name: _option(o) for o in s.options.values()} for name, s in sorted(format_sections().items())
+        },
         "components": dict(sorted(components.items())),
     }
 

@@ -76,11 +76,12 @@ class Fixed(Schedule):
 
     def __init__(self, *, loops: PositiveInt = 4) -> None:
         self.loops = loops
-        self.bounds = _ordered("fixed", 1, loops)
+        self.bounds = (loops, loops)
         self.mean = float(loops)
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        return self._clip(np.full(count, np.rint(self.loops * scale)))
+        # a curriculum scales the number down, below the bounds of the schedule by itself
+        return np.clip(np.full(count, np.rint(self.loops * scale)), 1, self.loops).astype(np.int64)
 
 
 @register("schedule", "uniform", maximum="max")
@@ -229,7 +230,9 @@ class Curriculum(Schedule):
     ) -> None:
         self.of = of()
         self.start, self.ramp, self.shape = start, ramp, shape
-        self.bounds, self.mean = self.of.bounds, self.of.mean
+        low, high = self.of.bounds
+        self.bounds = (min(low, max(math.floor(start), 1)), high)
+        self.mean = self.of.mean
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
         return self.of.draw(rng, count, scale)

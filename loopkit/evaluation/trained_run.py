@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from loopkit.components.schedule import Schedule
+from loopkit.components.supervision import Supervision
 from loopkit.components.tokenizer import Tokenizer, load_tokenizer
 from loopkit.evaluation.result import Origin, Trained
 from loopkit.model import LoopedModel, build_model, load_weights
@@ -40,9 +41,8 @@ class TrainedRun:
 
     @property
     def trained(self) -> Trained:
-        """The depths that training drew from."""
-        schedule: Schedule = self.recipe.train.schedule.build()
-        return Trained(*schedule.bounds, schedule.mean)
+        """The depths that training supervised."""
+        return trained_depths(self.recipe)
 
     @property
     def origin(self) -> Origin:
@@ -91,6 +91,14 @@ def open_run(
     )
     load_weights(model, checkpoint.path / WEIGHTS)
     return TrainedRun(folder, checkpoint, recipe, trained.hash, model.eval(), tokenizer, tuple(warnings))
+
+
+def trained_depths(recipe: Recipe) -> Trained:
+    """The depths that a recipe trains: from the first loop that its supervision reads to the last."""
+    schedule: Schedule = recipe.train.schedule.build()
+    supervision: Supervision = recipe.objective.supervision.build()
+    least, most = schedule.bounds
+    return Trained(min(supervision.loops(least)), most, schedule.mean)
 
 
 def _choose(folder: RunFolder, step: int | None) -> tuple[Checkpoint, list[str]]:

@@ -5,6 +5,7 @@ Letters: B sequences, T tokens, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ def exit_early(
         exit: Says who is ready.
         loops: Most loops, >= 1.
         threshold: Instead of the exit's own; minus infinity stops all after the first loop, infinity none before the
-            last.
+            last, and then nothing is scored either.
         last: Which loop counts as the last when loop k is read; ``None``: k itself.
         answer: What is wanted of the sequences.
 
@@ -87,8 +88,8 @@ def exit_early(
         nonlocal left, part
         part = Part(t, last) if part is None else part
         part.reached = k
-        ready = torch.ones(len(left), dtype=torch.bool)
-        if k < loops:
+        ready = torch.full((len(left),), k == loops)
+        if k < loops and least < math.inf:
             ready = (sequence_score(exit.score(part, k), part.batch) >= least).cpu()
         if ready.all():
             found.append((left, answer(part, k)))

@@ -56,7 +56,7 @@ def draw_frontier(benchmarks: Benchmarks) -> Figure:
     panel.set_ylabel("perplexity (per token)")
     panel.set_xlabel("tokens per second, measured: " + _measured(benchmarks))
     _speed_axis(panel)
-    panel.margins(x=0.09, y=0.14)
+    panel.margins(x=0.11, y=0.14)
     if not every:
         panel.text(0.5, 0.5, "no depth has a finite perplexity", transform=panel.transAxes, ha="center", color=SOFT)
     _legend(drawn, panel, exits)

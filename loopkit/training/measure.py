@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from loopkit.components.schedule import Schedule
 from loopkit.data import Prepared
-from loopkit.evaluation import Trained
+from loopkit.evaluation import results_of, write_result
 from loopkit.evaluation.result import Origin
+from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
-from loopkit.runs.atomic import write_json
 from loopkit.runs.folder import RunFolder
 from loopkit.training.engine import Engine
 from loopkit.training.process import Process
-from loopkit.training.state import whole_parameters
 
 
 class Measurement:
@@ -24,7 +20,6 @@ class Measurement:
         folder: The run.
         prepared: Tokenizer and encoded splits.
         engine: The model.
-        schedule: Which depths are trained.
         process: Which rank this is; the first one evaluates, the others wait.
     """
 
@@ -34,27 +29,26 @@ class Measurement:
         folder: RunFolder,
         prepared: Prepared,
         engine: Engine,
-        schedule: Schedule,
         process: Process,
     ) -> None:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.engine, self.process = engine, process
-        self.trained = Trained(*schedule.bounds, schedule.mean)
+        self.trained = trained_depths(recipe)
 
     def __call__(self, step: int) -> None:
         """Evaluate after so many optimizer steps; nothing happens where the recipe asks for nothing."""
         if not asks(self.recipe):
             return
-        with whole_parameters(self.engine):
-            try:
-                if self.process.first:
-                    self._evaluate(step)
-            finally:
-                self.process.barrier()
+        # under ZeRO-3 a forward pass is work for all ranks: each evaluates everything, and the first one writes
+        try:
+            if self.process.first or self.engine.stage == 3:
+                self._evaluate(step)
+        finally:
+            self.process.barrier()
 
     def done(self, step: int) -> bool:
         """Whether the result of that step is there."""
-        return not asks(self.recipe) or self._path(step).is_file()
+        return not asks(self.recipe) or bool(results_of(self.folder, step))
 
     def _evaluate(self, step: int) -> None:
         from loopkit.evaluation import evaluate
@@ -75,10 +69,8 @@ class Measurement:
                 step=step,
             ),
         )
-        write_json(self._path(step), result.to_json())
-
-    def _path(self, step: int) -> Path:
-        return self.folder.evaluations / f"{self.folder.checkpoint(step).name}.json"
+        if self.process.first:
+            write_result(result, self.folder)
 
 
 def asks(recipe: Recipe) -> bool:

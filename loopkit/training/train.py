@@ -15,6 +15,7 @@ from loopkit.runs.checkpoint import Checkpoint, newest_checkpoint
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.provenance import end_session, read_provenance
 from loopkit.training import checkpoint, rng
+from loopkit.training.cautions import cautions
 from loopkit.training.ceiling import Ceiling
 from loopkit.training.engine import Engine
 from loopkit.training.measure import Measurement, asks
@@ -87,6 +88,8 @@ def train(
     if start is not None and not checkpoint.load_rest(start.checkpoint, engine, process):
         display.say(f"rank {process.rank} was not part of the run: its dropout begins anew")
     course, found = setup.course(), setup.ceiling()
+    for text in cautions(recipe, process.device, found):
+        display.say(text)
     if process.first:
         record(setup, found, command)
     process.barrier()
@@ -112,7 +115,7 @@ def _splits(recipe: Recipe) -> list[str]:
 
 def _run(setup: Setup, engine: Engine, course: Course, found: Ceiling, display: Display) -> Trained:
     recipe, folder, process = setup.recipe, setup.folder, setup.process
-    measurement = Measurement(recipe, folder, setup.prepared, engine, setup.schedule, process)
+    measurement = Measurement(recipe, folder, setup.prepared, engine, process)
     trackers = Trackers(recipe.trackers if process.first else {}, display.say)
     trainer = Trainer(
         recipe=recipe,

@@ -80,7 +80,9 @@ def test_schema(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    done = subprocess.run(f"{sys.executable} -m loopkit show wikitext_44m_raw | head -n 1", shell=True, capture_output=True, text=True)
+    done = subprocess.run(
+        f"{sys.executable} -m loopkit show wikitext_44m_raw | head -n 1", shell=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == "loopkit: 1"
     assert "Traceback" not in done.stderr
 

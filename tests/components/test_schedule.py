@@ -43,6 +43,9 @@ def test_draws_confirm_the_declared_mean_and_bounds(schedule: Schedule) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 def test_bounds_hold_at_any_scale(schedule: Schedule) -> None:
     low, high = schedule.bounds
+    if isinstance(schedule, Fixed):
+        assert (low, high) == (4, 4)
+        low = 1  # a curriculum may scale it down, and declares so itself
     for scale in (0.01, 0.3, 2.0, 1e3):
         drawn = schedule.draw(rng(), 1000, scale)
         assert drawn.min() >= low
@@ -106,3 +109,9 @@ def test_curriculum_rises_from_its_start_to_the_full_mean() -> None:
 def test_bounds_out_of_order_are_refused(build: object) -> None:
     with pytest.raises(ValueError, match="min"):
         build()  # type: ignore[operator]
+
+
+def test_a_curriculum_declares_what_its_ramp_draws() -> None:
+    ramped = Curriculum(of=lambda: Fixed(loops=4), start=2.0, ramp=10)
+    assert ramped.bounds == (2, 4)
+    assert [int(ramped.draw(rng(), 1, ramped.scale(step, 100))[0]) for step in (0, 5, 10)] == [2, 3, 4]

@@ -120,6 +120,13 @@ def test_who_has_stopped_is_computed_no_further() -> None:
     assert counted[0] < counted[-1]
 
 
+def test_where_nobody_may_stop_nothing_is_scored() -> None:
+    model, rows = tiny(), batch(3)
+    with head_rows(model) as head:
+        exit_early(model, rows, LogitMargin(), LOOPS, threshold=math.inf)
+    assert head == [3]
+
+
 def test_core_calls_fall_with_the_threshold() -> None:
     model, rows = tiny(), batch(1)
     calls = []

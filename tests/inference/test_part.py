@@ -29,13 +29,16 @@ def test_reads_what_the_whole_pass_reads() -> None:
     torch.testing.assert_close(part.nll([1, 3]), whole.nll([1, 3], at=[1, 3])[:, rows])
 
 
+@pytest.mark.parametrize("narrow_products", [False, True])
 @torch.no_grad()
-def test_the_loss_from_known_logits_is_the_loss_from_the_readout() -> None:
-    whole = tiny(dtype=torch.float64).run(batch(3, unscored=4), Loops.fixed(2))
-    part = Part(whole)
-    from_readout = part.nll([2])
-    part.logits(2)
-    from_logits = part.nll([2])
+def test_the_loss_from_known_logits_is_the_loss_from_the_readout(narrow_products: bool) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow_products):
+        whole = tiny().run(batch(3, unscored=4), Loops.fixed(2))
+        part = Part(whole)
+        from_readout = part.nll([2])
+        part.logits(2)
+        from_logits = part.nll([2])
+    assert from_logits.dtype == from_readout.dtype == torch.float32
     torch.testing.assert_close(from_logits, from_readout)
     assert (from_logits[0, :, :4] == 0).all()
 

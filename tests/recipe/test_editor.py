@@ -25,7 +25,9 @@ def test_the_schema_is_one() -> None:
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
 def test_every_recipe_passes(file: Path) -> None:
-    errors = [f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in VALIDATOR.iter_errors(read_file(file).plain())]
+    errors = [
+        f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in VALIDATOR.iter_errors(read_file(file).plain())
+    ]
     assert errors == []
 
 

@@ -129,6 +129,9 @@ def test_constructors_are_inherited_within_a_file(tmp_path: Path) -> None:
 
 
 def test_argument_docs_join_continued_lines() -> None:
-    doc = "A thing.\n\nArgs:\n    first: One\n        two.\n    second: Three.\n\nShapes:\n    first: not this.\nPaper: nor this."
+    doc = (
+        "A thing.\n\nArgs:\n    first: One\n        two.\n    second: Three.\n\n"
+        "Shapes:\n    first: not this.\nPaper: nor this."
+    )
     assert argument_docs(doc) == {"first": "One two.", "second": "Three."}
     assert argument_docs("A thing.\n\nArgs:\n    first: One.\nPaper: not this.") == {"first": "One."}
