@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loopkit.cli.options import json_option
+
+if TYPE_CHECKING:
+    from loopkit.data import Prepared
+    from loopkit.evaluation.trained_run import TrainedRun
 
 
 @click.command("eval")
@@ -26,6 +31,7 @@ from loopkit.cli.options import json_option
     help="Read loop k as the last of a run of k, or as training read it.",
 )
 @click.option("--time", "timed", type=click.IntRange(min=0), default=0, help="Also time each depth alone on N batches.")
+@click.option("--exit", "exits", multiple=True, metavar="NAME", help="Benchmark an early-exit rule; may repeat.")
 @click.option(
     "--set", "-s", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value under evaluate or data."
 )
@@ -42,6 +48,7 @@ def command(
     device: str,
     read_as: str,
     timed: int,
+    exits: tuple[str, ...],
     overrides: tuple[str, ...],
     runs: Path,
     as_json: bool,
@@ -69,18 +76,17 @@ def command(
         click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
     recipe = opened.recipe
     prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
-    result = evaluate(
-        opened.model,
-        prepared,
-        recipe.evaluate,
-        wanted,
-        length=recipe.data.length,
-        dtype=dtype or recipe.train.precision,  # type: ignore[arg-type]
-        read_as=read_as,  # type: ignore[arg-type]
-        trained=opened.trained,
-        origin=opened.origin,
-        timed_batches=timed,
-    )
+    shared: dict[str, Any] = {
+        "length": recipe.data.length,
+        "dtype": dtype or recipe.train.precision,
+        "read_as": read_as,
+        "trained": opened.trained,
+        "origin": opened.origin,
+    }
+    if exits:
+        _benchmark(opened, prepared, exits, shared, as_json)
+        return
+    result = evaluate(opened.model, prepared, recipe.evaluate, wanted, timed_batches=timed, **shared)
     path = write_result(result, opened.folder)
     written = write_report(opened.folder)
     if as_json:
@@ -88,6 +94,32 @@ def command(
     else:
         console().print(depth_report(result.to_json()))
         click.echo("\nwritten: " + ", ".join([str(path), *(str(opened.folder.path / name) for name in written)]))
+
+
+def _benchmark(
+    opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], shared: dict[str, Any], as_json: bool
+) -> None:
+    """What early exit by each rule saves and costs, beside every fixed depth."""
+    import json
+
+    from loopkit.evaluation.exit_benchmark import exit_benchmark
+    from loopkit.recipe import component
+    from loopkit.report import console
+    from loopkit.report.exit_table import exit_report
+    from loopkit.report.frontier_plot import plot_frontier
+    from loopkit.runs import write_json
+
+    exits = {name: component("exit", name).build() for name in names}
+    found = exit_benchmark(opened.model, prepared, opened.recipe.evaluate, exits, **shared)
+    path = opened.folder.path / "exit" / f"{opened.checkpoint.path.name}.json"
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, found)
+    plot = plot_frontier({opened.folder.name: found}, opened.folder.path / "plots" / "frontier.svg")
+    if as_json:
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        console().print(exit_report(found))
+        click.echo(f"\nwritten: {path}, {plot}")
 
 
 def _only_measurement(overrides: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "plan": "Say what a recipe costs before it runs.",
     "audit": "Tell whether the state's scale is left to itself.",
     "reproduce": "Run, measure and judge the experiments of a paper.",
+    "report": "Write up a run, or put several side by side.",
     "list": "List components and recipes.",
     "show": "Show a recipe or a component.",
     "schema": "Write the JSON schema that editors use.",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Lt
+from annotated_types import Lt, MinLen
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
@@ -129,7 +129,7 @@ class Chain(Carry):
         of: The carries, in the order in which they apply.
     """
 
-    def __init__(self, width: int, max_loops: int, *, of: list[Factory[Carry]]) -> None:
+    def __init__(self, width: int, max_loops: int, *, of: Annotated[list[Factory[Carry]], MinLen(1)]) -> None:
         super().__init__()
         if not of:
             raise ValueError("carry chain: 'of' lists no carry; name at least one, or use carry: identity")

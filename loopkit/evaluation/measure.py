@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ import torch
 from loopkit.components.probe import Measured, Probe
 from loopkit.components.task import Likelihood, Task
 from loopkit.evaluation.batches import Batches
+from loopkit.evaluation.circumstances import Dtype, device_name, ready, split_of, tokenizer_facts
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
 from loopkit.evaluation.sweep import ReadAs, Sweep, sweep
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from loopkit.data import Prepared, Scoring, Split
     from loopkit.model import LoopedModel
     from loopkit.recipe.format import Evaluate
-
-Dtype = Literal["fp32", "bf16_autocast"]
 
 
 def evaluate(
@@ -81,13 +79,13 @@ def evaluate(
         raise ValueError("evaluate.tasks and evaluate.probes are both empty; ask for evaluate.tasks.perplexity")
     tasks: dict[str, Task] = {name: spec.build() for name, spec in settings.tasks.items()}
     probes: dict[str, Probe] = {name: spec.build() for name, spec in settings.probes.items()}
-    text = _split(prepared, settings.split)
+    text = split_of(prepared, settings.split)
     window = model.max_length if length is None else length
     scoring = text.scoring(window, settings.stride, settings.protocol, settings.max_tokens)
     place = next(model.parameters()).device if device is None else torch.device(device)
     batches = Batches(scoring, settings.batch, place)
     most = model.max_loops if trained is None else trained.max
-    with _ready(model, place, dtype):
+    with ready(model, place, dtype):
         found = sweep(
             model,
             batches,
@@ -107,9 +105,9 @@ def evaluate(
         split=text.name,
         slice=scoring.statement,
         data=text.report.fingerprint,
-        tokenizer=_tokenizer(prepared),
+        tokenizer=tokenizer_facts(prepared),
         dtype=dtype,
-        device=_device(place),
+        device=device_name(place),
         protocol=settings.protocol,
         window=window,
         stride=_stride(settings, window),
@@ -166,34 +164,6 @@ def default_depths(settings: Evaluate, trained: Trained | None, max_loops: int) 
     if settings.depths is not None:
         return parse_depths(str(settings.depths))
     return list(range(1, (max_loops if trained is None else trained.max) + 1))
-
-
-def _split(prepared: Prepared, name: str) -> Split:
-    if name not in prepared.splits:
-        raise ValueError(f"there is no split {name!r} here; this data was prepared with {', '.join(prepared.splits)}")
-    return prepared.splits[name]
-
-
-@contextmanager
-def _ready(model: LoopedModel, device: torch.device, dtype: Dtype) -> Iterator[None]:
-    """The model in evaluation mode, without gradient, in the arithmetic asked for; afterwards in the mode it had."""
-    training = model.training
-    model.to(device).eval()
-    try:
-        with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == "bf16_autocast"):
-            yield
-    finally:
-        model.train(training)
-
-
-def _tokenizer(prepared: Prepared) -> dict[str, Any]:
-    tokenizer = prepared.tokenizer
-    name = type(tokenizer).registration.name  # type: ignore[attr-defined]
-    return {"type": name, "size": tokenizer.size, "fingerprint": tokenizer.fingerprint()[:12]}
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _stride(settings: Evaluate, window: int) -> int:

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -71,8 +72,9 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
+@cache
 def format_sections() -> dict[str, Schema]:
-    """The recipe format, read from its file."""
+    """The recipe format, read from its file, once."""
     return read_sections(FilePath(__file__).with_name("format.py"))
 
 

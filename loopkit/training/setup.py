@@ -67,9 +67,8 @@ class Setup:
         self.examples = prepared.splits["train"].examples(data.length, data.stride)
         self.num_steps = num_steps(train, len(self.examples), data.length)
         if start is not None and start.place.step > self.num_steps:
-            raise ValueError(
-                f"the run has done {start.place.step} steps already, more than the {self.num_steps} asked for"
-            )
+            done = f"the run has already done {start.place.step} steps, not {self.num_steps}"
+            raise ValueError(f"{done}; raise train.steps")
         self.model = self._model()
         self.objective = build_objective(recipe.objective)
         if start is not None:

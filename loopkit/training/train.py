@@ -106,7 +106,9 @@ def _start(recipe: Recipe, folder: RunFolder, resume: bool, display: Display) ->
     state = checkpoint.read_state(found)
     for change in check_same(state["recipe"], recipe.values):
         display.say(f"resumed with another way of computing; numbers may differ by rounding:{change}")
-    return Start(found, checkpoint.place_of(state))
+    place = checkpoint.place_of(state)
+    display.say(f"resuming {folder.path} after step {place.step}")
+    return Start(found, place)
 
 
 def _splits(recipe: Recipe) -> list[str]:

@@ -109,12 +109,12 @@ class Trainer:
                 self._evaluate_if_due(signals)
             self.watchers.speed.start()
             while self.place.step < self.course.num_steps:
-                if not self._step(signals, log):
+                if not self.step(signals, log):
                     self._leave(signals)
                 with self.watchers.speed.paused():
                     self._between_steps(signals)
 
-    def _step(self, signals: Signals, log: MetricsLog) -> bool:
+    def step(self, signals: Signals, log: MetricsLog) -> bool:
         """One optimizer step; False if a signal came before its last micro-step, and all of it was taken back."""
         before = rng.capture(self.process.device), [buffer.clone() for buffer in self._buffers]
         number, sizes = self.place.step, self.course.sizes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -107,6 +105,21 @@ def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int) -> None:
             assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6), name
 
 
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_recomputing_the_shared_core_changes_nothing(recipe: Maker, stage: int) -> None:
+    found = []
+    for recompute in (False, True):
+        built = engine(module(recipe), stage=stage)
+        built.module.model.checkpointing = recompute
+        for number in range(2):
+            step(built, batch(number), 8, loops=Loops.fixed(4, 3))
+            built.update(1e-2)
+        with whole_parameters(built):
+            found.append({name: value.detach().clone() for name, value in built.module.named_parameters()})
+    for name, expected in found[0].items():
+        assert torch.allclose(found[1][name], expected, rtol=1e-5, atol=1e-7), name
+
+
 def test_several_depths_and_truncated_backprop_follow_one_another(recipe: Maker) -> None:
     built, plain = engine(module(recipe)), module(recipe)
     for loops in (Loops.fixed(4, 2), Loops.fixed(1), Loops.fixed(3, 1)):
@@ -181,10 +194,11 @@ def test_groups_may_scale_the_learning_rate(recipe: Maker) -> None:
 
 
 def test_one_backward_serves_loss_and_regularizers(recipe: Maker) -> None:
-    calls: list[Any] = []
+    calls: list[Tensor] = []
+    noted = calls.append
     built = engine(module(recipe, "objective.regularizers.norm_penalty.weight=0.5"))
     real = built.deepspeed.backward
-    built.deepspeed.backward = lambda loss: (calls.append(loss), real(loss))
+    built.deepspeed.backward = lambda loss: (noted(loss), real(loss))
     step(built, batch(), 8)
     assert len(calls) == 1
     without = engine(module(recipe, "objective.regularizers.norm_penalty=false"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from loopkit.runs import CheckpointProblem, RunFolder, read_metrics, read_provenance
@@ -20,7 +21,7 @@ from loopkit.training.progress import Display
 from loopkit.training.resume import OtherRecipe
 from loopkit.training.stop import Interrupted
 from tests.training.conftest import Maker
-from tests.training.runs import assert_same_bits, fit, lines
+from tests.training.runs import assert_same_bits, fit, lines, tensors
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, where: Any, method: str, call: int, signum: signal.Signals) -> None:
@@ -123,6 +124,27 @@ def test_more_steps_may_follow(recipe: Maker, tmp_path: Path) -> None:
     assert_same_bits(tmp_path / "whole", tmp_path / "longer", 8)
 
 
+def test_another_zero_stage_may_take_over(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "moved")
+    for step in (6, 8):
+        shutil.rmtree(RunFolder(tmp_path / "moved").checkpoint(step))
+    shown = io.StringIO()
+    other = recipe("train.deepspeed={zero_optimization: {stage: 2}}")
+    fit(other, tmp_path / "moved", resume=True, console=Console(file=shown, width=200))
+    assert "train.deepspeed.zero_optimization: (absent) in the run, {'stage': 2} now" in shown.getvalue()
+    ours, theirs = tensors(tmp_path / "moved", 8), tensors(whole, 8)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert torch.allclose(ours[name].double(), theirs[name].double(), rtol=1e-3, atol=1e-5), name
+
+
+def test_fewer_steps_than_are_done_are_refused(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(ValueError, match=r"already done 8 steps, not 4; raise train\.steps"):
+        fit(recipe("train.steps=4"), tmp_path / "run", resume=True)
+    assert lines(tmp_path / "run") == lines(whole)
+
+
 def test_another_experiment_may_not(recipe: Maker, tmp_path: Path) -> None:
     fit(recipe("train.steps=1"), tmp_path / "run")
     with pytest.raises(OtherRecipe, match=r"train\.lr\.peak: 0\.01 in the run, 0\.02 now"):
@@ -146,7 +168,7 @@ def test_a_signal_during_an_evaluation_drops_it_and_a_resume_makes_up_for_it(
         with pytest.raises(Interrupted):
             fit(often, tmp_path / "halves")
     evaluations = RunFolder(tmp_path / "halves").evaluations
-    assert {path.name for path in evaluations.iterdir()} == {"step-00000002.json"}
+    assert [path.name[:13] for path in evaluations.iterdir()] == ["step-00000002"]
     fit(often, tmp_path / "halves", resume=True)
     assert_same_bits(tmp_path / "whole", tmp_path / "halves", 8)
     for path in RunFolder(tmp_path / "whole").evaluations.iterdir():

@@ -1,0 +1,91 @@
+"""The estimate counts what a pass really keeps, and grows in straight lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from loopkit.components.schedule import Schedule
+from loopkit.loop import Batch, Loops
+from loopkit.model import build_model
+from loopkit.objective import build_objective
+from loopkit.recipe import Recipe, load_recipe
+from loopkit.training.memory import Memory, estimate, saved_bytes
+from loopkit.training.room import available_memory, budget, machine_memory
+from tests.training.conftest import Maker
+
+WIDE = ("model.width=64", "data.length=64", "train.schedule={type: fixed, loops: 4}")
+
+
+def made(recipe: Recipe, **options: int) -> Memory:
+    schedule: Schedule = recipe.train.schedule.build()
+    length, most = recipe.data.length, schedule.bounds[1]
+    model = build_model(recipe.model, vocabulary=50, max_length=length, max_loops=most, device="meta")
+    return estimate(model, build_objective(recipe.objective).supervision, recipe, schedule, **options)
+
+
+def really_kept(recipe: Recipe, loops: int, sequences: int, *, autocast: bool) -> int:
+    """Bytes that a forward pass on this machine keeps, parameters excepted."""
+    model = build_model(recipe.model, vocabulary=50, max_length=64, max_loops=4, seed=0).train()
+    own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    tokens = torch.zeros(sequences, 64, dtype=torch.int64)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast), saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.run(Batch.of(tokens), Loops.fixed(loops)).readout(loops)
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_what_is_counted_is_kept(recipe: Maker, autocast: bool) -> None:
+    tiny = recipe(*WIDE)
+    model = build_model(tiny.model, vocabulary=50, max_length=64, max_loops=4, device="meta")
+    for loops, sequences in ((1, 1), (3, 4)):
+        counted = saved_bytes(model, loops, sequences, 64, autocast=autocast, checkpointing=False)
+        real = really_kept(tiny, loops, sequences, autocast=autocast)
+        assert 0.75 * real < counted < 1.5 * real
+
+
+def test_more_loops_and_more_sequences_take_more(recipe: Maker) -> None:
+    four, two = made(recipe(*WIDE)), made(recipe(*WIDE, "train.backprop=2"))
+    assert two.per_sequence < 0.8 * four.per_sequence
+    assert four.total(8) - four.total(4) == pytest.approx(4 * (four.per_sequence + 10 * four.logits_per_sequence))
+
+
+def test_recomputing_loops_takes_less(recipe: Maker) -> None:
+    kept, recomputed = made(recipe(*WIDE)), made(recipe(*WIDE, "train.checkpointing=true"))
+    assert recomputed.per_sequence < 0.6 * kept.per_sequence
+
+
+def test_states_are_shared_out_by_zero(recipe: Maker) -> None:
+    def stage(number: int) -> Memory:
+        return made(recipe(*WIDE, f"train.deepspeed={{zero_optimization: {{stage: {number}}}}}"), world=4)
+
+    whole = stage(0)
+    assert whole.optimizer == 2 * whole.parameters == 2 * whole.gradients
+    shared = [(m.parameters, m.gradients, m.optimizer) for m in (stage(1), stage(2), stage(3))]
+    p, o = whole.parameters, whole.optimizer
+    assert shared == [(p, p, o // 4), (p, p // 4, o // 4), (p // 4, p // 4, o // 4)]
+
+
+def test_the_room_on_this_machine() -> None:
+    assert available_memory() > 2**28
+    assert 0 < budget(torch.device("cpu")) <= machine_memory() / 4
+
+
+def test_the_44m_model_takes_eight_sequences_of_24_gib(root: Path) -> None:
+    recipe = load_recipe(root / "recipes" / "wikitext_44m_raw.yaml")
+    schedule: Schedule = recipe.train.schedule.build()
+    model = build_model(recipe.model, vocabulary=20_000, max_length=256, max_loops=4, device="meta")
+    found = estimate(model, build_objective(recipe.objective).supervision, recipe, schedule)
+    assert found.total(64) > 24 * 2**30
+    assert found.total(8) < 6 * 2**30 < found.total(16)
