@@ -61,8 +61,6 @@ class Engine:
         """Global norm of the gradient before clipping, on the device; None under ZeRO 1 - 3, where ``update`` tells."""
         if self.stage > 0:
             return None
-        if self._alone:
-            self._fill_missing()
         return get_total_norm([parameter.grad for parameter in self.trained if parameter.grad is not None])
 
     def update(self, lr: float) -> float | None:
@@ -72,13 +70,18 @@ class Engine:
             lr: Learning rate; a group's ``lr_scale`` multiplies it.
 
         Returns:
-            Global norm of the gradient before clipping where ``grad_norm`` could not tell, else None.
+            Global norm of the gradient before clipping where ``grad_norm`` could not tell, else None. ZeRO leaves the
+            weights as they are if it is not finite.
         """
         assert self.deepspeed.is_gradient_accumulation_boundary(), "update() before the last micro-step"
+        if self._alone:
+            self._fill_missing()
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
         self.deepspeed.step()
-        norm = self.deepspeed.get_global_grad_norm() if self.stage > 0 else None
+        if self.stage == 0:
+            return None
+        norm = self.deepspeed.get_global_grad_norm()
         return None if norm is None else float(norm)
 
     def _fill_missing(self) -> None:

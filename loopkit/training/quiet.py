@@ -41,7 +41,7 @@ def deepspeed(device: torch.device, verbose: bool = False) -> ModuleType:
             "start another process, or unset DS_ACCELERATOR"
         )
     # its own table is filled by running compilers when first looked at; a table that is there is taken as it is
-    vars(module.ops).setdefault("__compatible_ops__", dict(_OPS))
+    vars(module.ops).setdefault("__compatible_ops__", {}).update(_OPS)
     return module
 
 

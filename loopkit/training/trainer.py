@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -146,6 +147,8 @@ class Trainer:
         if values is not None and (fault := values.fault(draw.total(sizes))):
             raise NotFinite(step, fault, self.saved.path if self.saved else None)
         grad_norm = self.engine.update(lr)
+        if grad_norm is not None and not math.isfinite(grad_norm):
+            raise NotFinite(step, f"the gradient's norm is {grad_norm}", self.saved.path if self.saved else None)
         self.place = replace(
             self.place,
             step=step,
