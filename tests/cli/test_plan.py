@@ -1,0 +1,52 @@
+"""``loopkit plan``: counts that can be checked by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.test_light import run
+
+
+def plan(*words: str) -> dict:
+    return json.loads(run("plan", *words, "--json", "--flops", "1e12", "--mfu", "0.5"))
+
+
+def test_the_published_sizes() -> None:
+    assert plan("wikitext_44m_raw")["parameters"]["unique"] == 43_933_696
+    assert plan("wikitext_44m_norm")["parameters"]["unique"] == 43_934_208
+    assert plan("wikitext_129m_raw")["parameters"]["unique"] == 128_821_248
+    assert plan("wikitext_129m_norm")["parameters"]["unique"] == 128_822_016
+
+
+def test_effective_parameters_and_cache_grow_with_depth() -> None:
+    found = plan("wikitext_44m_raw")
+    looped = 8 * (4 * 512**2 + 3 * 4 * 512**2 + 2 * 512)
+    assert found["parameters"]["looped"] == looped
+    assert found["parameters"]["effective"]["4"] == 43_933_696 + 3 * looped
+    # keys and values of eight layers at four loops, 512 channels, two bytes
+    assert found["depths"][-1]["kv_cache_bytes_per_token"] == 2 * 8 * 4 * 512 * 2
+
+
+def test_steps_tokens_and_time_of_a_run_with_a_fixed_length() -> None:
+    found = plan("wikitext_44m_raw", "--profile", "mini")
+    assert found["steps"] == 450
+    assert found["tokens"] == 450 * 16 * 128
+    assert found["training_flops"] == found["tokens"] * found["training_flops_per_token"]
+    assert found["seconds"] == pytest.approx(found["training_flops"] / 0.5e12)
+    # products of the core at four loops and of four heads, forward and backward, without attention's own
+    products = 2 * 3 * (4 * 2 * (4 * 128**2 + 3 * 4 * 128**2) + 4 * 259 * 128)
+    assert products < found["training_flops_per_token"] < 1.3 * products
+
+
+def test_epochs_need_the_data() -> None:
+    found = plan("wikitext_44m_raw")
+    assert "steps" not in found
+    assert "--data reads the data" in run("plan", "wikitext_44m_raw")
+
+
+def test_the_table_fits_eighty_columns() -> None:
+    assert all(
+        len(line) <= 80 for line in run("plan", "wikitext_44m_raw", "-p", "mini", "--flops", "1e12").splitlines()
+    )

@@ -1,0 +1,47 @@
+"""A study at smoke scale: run, measured, judged, and not run twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def reproduce(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "loopkit", "reproduce", "readout_blind_spot", "--profile", "smoke"]
+    arms = ["--arm", "raw", "--arm", "norm", "--results", str(place / "found.results.json")]
+    done = subprocess.run(
+        [*command, *arms, *words], cwd=place, capture_output=True, text=True, timeout=600, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_two_arms_are_run_judged_and_not_run_again(tmp_path: Path) -> None:
+    first = reproduce(tmp_path)
+    assert "training readout_blind_spot-smoke-raw-seed42" in first.stderr
+    assert "claims hold" in first.stdout
+    found = json.loads((tmp_path / "found.results.json").read_text())["profiles"]["smoke"]
+    assert set(found["arms"]) == {"raw", "norm"}
+    entry = found["arms"]["norm"]["seeds"]["42"]
+    assert [row["depth"] for row in entry["evaluation"]["depths"]] == [1, 2, 3, 4]
+    assert {"machine", "versions", "tokens", "early_exit"} <= set(entry)
+    claims = found["claims"]
+    # the readout's blindness to scale is there before anything is trained; what rests on arms not run is not judged
+    assert claims["norm_readout_cannot_see_scale"]["holds"] is True
+    assert claims["scale_sweep_flat_for_norm"]["holds"] is True
+    assert claims["scale_sweep_not_flat_for_raw"]["holds"] is True
+    assert "holds" not in claims["penalty_improves_with_depth"]
+    assert claims["penalty_improves_with_depth"]["why"] == "not run"
+    assert [path.name for path in sorted(tmp_path.glob("*.plots/smoke/*.svg"))] == ["depths.svg", "token_norms.svg"]
+
+    again = reproduce(tmp_path, "--json")
+    assert "training" not in again.stderr
+    assert "measuring" not in again.stderr
+    assert json.loads(again.stdout)["claims"] == claims
