@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from loopkit.data import prepare
+from loopkit.recipe import load_recipe
+from tests.data.bigram import bigram_perplexity
 
 pytestmark = pytest.mark.e2e
 
@@ -40,20 +45,38 @@ def place(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_every_command_of_the_readme_works(root: Path, place: Path) -> None:
-    ran = []
+@pytest.fixture(scope="module")
+def ran(root: Path, place: Path) -> list[str]:
+    """Every command of the README, run in order in that folder."""
     for command in commands(root):
         words = [sys.executable, "-m", "loopkit", *shlex.split(command)[1:]]
         env = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}  # as a user has it
         done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=900, env=env)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-        ran.append(command)
+    return commands(root)
+
+
+def test_every_command_of_the_readme_works(ran: list[str]) -> None:
     assert ran[0].startswith("loopkit train recipes/wikitext_44m_raw.yaml --profile mini")
     assert any(command.startswith("loopkit eval --depths 1-8") for command in ran)
 
 
-def test_the_python_of_the_readme_works(root: Path, place: Path) -> None:
+def test_the_mini_model_is_a_language_model(ran: list[str], place: Path) -> None:
+    """At its trained depth it beats a smoothed bigram model fitted on the same tokens and scored on the same ones."""
+    recipe = load_recipe("wikitext_44m_raw", ["mini"])
+    prepared = prepare(recipe.data)
+    train, scored = (split.store.read(0, len(split.store)) for split in prepared.splits.values())
+    bigram = bigram_perplexity(train, scored, prepared.tokenizer.size)
+    results = [json.loads(path.read_text()) for path in (place / "runs/wikitext_44m_raw-mini/eval").glob("*.json")]
+    rows = [row for result in results for row in result["depths"]]
+    found = {row["token_ppl"] for row in rows if row["depth"] == 4}
+    print(f"perplexity per byte at four loops: {found}, bigram {bigram:.2f}")
+    assert found
+    assert max(found) < bigram
+
+
+def test_the_python_of_the_readme_works(ran: list[str], root: Path, place: Path) -> None:
     code = "\n".join(blocks(root, "python"))
     assert "loopkit.load(" in code
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=300)

@@ -18,7 +18,7 @@ def remedies(recipe: Recipe) -> dict[str, list[str]]:
     for key, name, changed in _changes(recipe):
         try:
             controlled = scale_of(surrogate(changed)).verdict == "controlled"
-        except Exception:
+        except (ValueError, TypeError, RuntimeError):
             continue  # what cannot run in this recipe is no remedy for it
         if controlled:
             found.setdefault(key, []).append(name)
