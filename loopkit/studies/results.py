@@ -30,10 +30,19 @@ def run_entry(run: Planned, measured: Mapping[str, Any]) -> Json:
         "tokens": lines[-1]["tokens"],
         "train_seconds": round(sum(line["step_s"] for line in lines), 1),
         "machine": provenance["machine"],
-        "versions": provenance["versions"],
+        "packages": provenance["packages"],
         "evaluation": measured["evaluation"],
-        **({"early_exit": measured["early_exit"]} if "early_exit" in measured else {}),
+        **({"early_exit": _without_trials(measured["early_exit"])} if "early_exit" in measured else {}),
     }
+
+
+def _without_trials(benchmark: Mapping[str, Any]) -> Json:
+    """A benchmark without the thresholds that were tried and not chosen; the run's folder keeps them."""
+    exits = {}
+    for name, found in benchmark["exits"].items():
+        calibration = {key: value for key, value in found.get("calibration", {}).items() if key != "tried"}
+        exits[name] = {**found, "calibration": calibration}
+    return {**benchmark, "exits": exits}
 
 
 def rows_by_arm(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, Rows]]:

@@ -31,7 +31,7 @@ def test_two_arms_are_run_judged_and_not_run_again(tmp_path: Path) -> None:
     assert set(found["arms"]) == {"raw", "norm"}
     entry = found["arms"]["norm"]["seeds"]["42"]
     assert [row["depth"] for row in entry["evaluation"]["depths"]] == [1, 2, 3, 4]
-    assert {"machine", "versions", "tokens", "early_exit"} <= set(entry)
+    assert {"machine", "packages", "tokens", "early_exit"} <= set(entry)
     claims = found["claims"]
     # the readout's blindness to scale is there before anything is trained; what rests on arms not run is not judged
     assert claims["norm_readout_cannot_see_scale"]["holds"] is True
