@@ -34,13 +34,16 @@ def command(
     wrong with the recipe, the data or the run, 3 a loss was not finite, 130 or 143 interrupted.
     """
     from loopkit.recipe import load_recipe
-    from loopkit.runs import RunFolder, check_name, run_name
+    from loopkit.runs import NoRun, RunFolder, check_name, run_name
 
     resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
     given = check_name(name) if name is not None else run_name(resolved.name, resolved.hash if overrides else None)
     folder = RunFolder(runs / given)
     if not resume:
         folder.refuse_existing()  # before torch is imported
+    elif not folder.path.is_dir():
+        known = ", ".join(other.name for other in RunFolder.all(runs)) or "none"
+        raise NoRun(f"there is no run {folder.path} to go on with; say which with --name; runs in {runs}: {known}")
 
     from loopkit.training.stop import Interrupted, NotFinite
     from loopkit.training.train import train

@@ -12,5 +12,10 @@ OWNED_KEYS: dict[str, str] = {
     "fp16": "train.precision",
     "bf16": "train.precision",
     "torch_autocast": "train.precision",
+    "amp": "train.precision",
+    "elasticity": "train.batch",
+    "autotuning": "train.micro_batch",
+    "managed_gradient_accumulation": "train.micro_batch",
+    "gradient_allreduce_op": "train.batch",
     "steps_per_print": "train.log_every",
 }

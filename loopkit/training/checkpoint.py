@@ -41,12 +41,14 @@ class Place:
         sequences: Sequences taken from the stream of epochs: the data cursor, with the seed the sampler's whole state.
         tokens: Real tokens trained on.
         micro: Sequences per forward pass, which ``micro_batch: auto`` must not choose anew.
+        flops: Floating-point operations spent; None where they cannot be counted.
     """
 
     step: int
     sequences: int
     tokens: int
     micro: int
+    flops: float | None = 0.0
 
 
 def save(
@@ -94,6 +96,7 @@ def save(
             "data": {"sequences": place.sequences, "seed": recipe.seed},
             "schedule": recipe.train.schedule.plain() | {"seed": recipe.seed, "next_step": place.step},
             "tokens": place.tokens,
+            "flops": place.flops,
             "micro_batch": place.micro,
             "world": process.world,
             "recipe": recipe.values,
@@ -111,7 +114,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def place_of(state: Mapping[str, Any]) -> Place:
     """Where the run stood."""
-    return Place(state["step"], state["data"]["sequences"], state["tokens"], state["micro_batch"])
+    return Place(state["step"], state["data"]["sequences"], state["tokens"], state["micro_batch"], state["flops"])
 
 
 def load_parameters(checkpoint: Checkpoint, model: nn.Module, objective: nn.Module) -> None:

@@ -175,6 +175,7 @@ def line(
     lr: float,
     grad_norm: float | None,
     tokens: int,
+    flops: float | None,
     speed: Mapping[str, Any],
     batch_sha: str,
 ) -> dict[str, Any]:
@@ -189,6 +190,7 @@ def line(
         lr: Learning rate of the step.
         grad_norm: Global norm of the gradient before clipping, where ``values`` does not have it.
         tokens: Real tokens trained on since the beginning of the run.
+        flops: Floating-point operations since then, forward and backward; None where they cannot be counted.
         speed: ``tokens_per_s``, ``mfu``, ``step_s`` and ``peak_memory_bytes``.
         batch_sha: Digest of the sequences of the step.
     """
@@ -204,6 +206,7 @@ def line(
         "grad_norm": grad_norm if values.grad_norm is None else values.grad_norm,
         "state_norm": values.by_loop("state_norm", total),
         "tokens": tokens,
+        "flops": flops,
         **speed,
         "batch_sha": batch_sha,
     }

@@ -149,13 +149,15 @@ class Trainer:
         grad_norm = self.engine.update(lr)
         if grad_norm is not None and not math.isfinite(grad_norm):
             raise NotFinite(step, f"the gradient's norm is {grad_norm}", self.saved.path if self.saved else None)
+        flops = None if self.course.flops is None else self.course.flops.step(draw, tokens)
+        spent = self.place.flops
         self.place = replace(
             self.place,
             step=step,
             sequences=self.place.sequences + sizes.batch,
             tokens=self.place.tokens + tokens,
+            flops=None if flops is None or spent is None else spent + flops,
         )
-        flops = None if self.course.flops is None else self.course.flops.step(draw, tokens)
         self.watchers.speed.add(tokens, flops)
         if values is not None:
             record = line(
@@ -167,6 +169,7 @@ class Trainer:
                 lr=lr,
                 grad_norm=grad_norm,
                 tokens=self.place.tokens,
+                flops=self.place.flops,
                 speed=self.watchers.speed.read(),
                 batch_sha=data.sha,
             )

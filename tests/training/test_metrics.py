@@ -104,12 +104,13 @@ def test_a_line_has_the_agreed_fields_in_order() -> None:
         lr=0.1,
         grad_norm=0.5,
         tokens=8,
+        flops=1e9,
         speed=speed,
         batch_sha="ab",
     )
     assert list(record) == [
         *("step", "loss", "ce", "regularizers", "loops", "loops_mean", "backprop_loops", "lr", "grad_norm"),
-        *("state_norm", "tokens", "tokens_per_s", "mfu", "step_s", "peak_memory_bytes", "batch_sha"),
+        *("state_norm", "tokens", "flops", "tokens_per_s", "mfu", "step_s", "peak_memory_bytes", "batch_sha"),
     ]
     assert record["ce"] == [None, 1.0]
     assert record["regularizers"] == {"p": 0.1}
