@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Json = Mapping[str, Any]
-UNUSABLE = 20.0
+UNUSABLE = 2.0
 """Perplexities beyond this multiple of the best one are left out of the plot, and counted in its legend."""
 
 
@@ -42,7 +42,7 @@ def _seeds(found: Json) -> str:
 
 def draw_depths(found: Json, name: str, about: str) -> Figure:
     """State norm by loop above, perplexity by depth below, to be drawn under ``style()``."""
-    drawn, (norms, perplexity) = figure_of(2, height=3.0)
+    drawn, (norms, perplexity) = figure_of(2, width=9.5, height=3.0)
     every: list[int] = []
     best = min(value for arm in found["arms"].values() for value in _line(arm, "token_ppl")[1])
     for index, arm in enumerate(found["arms"].values()):
@@ -68,7 +68,7 @@ def draw_depths(found: Json, name: str, about: str) -> Figure:
 
 def draw_tokens(found: Json, name: str, about: str) -> Figure:
     """Median, mean, 99th percentile and maximum of the last state's token norms, an arm a row."""
-    drawn, (panel,) = figure_of(1, height=3.4)
+    drawn, (panel,) = figure_of(1, width=8.0, height=3.4)
     arms = list(found["arms"].values())
     for index, (key, label) in enumerate(
         (("median", "median"), ("mean", "mean"), ("p99", "99th percentile"), ("max", "maximum"))
