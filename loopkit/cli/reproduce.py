@@ -36,7 +36,8 @@ def command(
 
     from loopkit.report import console
     from loopkit.report.study_plot import plot_study
-    from loopkit.report.study_table import claims_report
+    from loopkit.report.study_table import arms_markdown, claims_markdown, claims_report
+    from loopkit.runs import write_text
     from loopkit.studies import load_study, reproduce
 
     loaded = load_study(study)
@@ -61,11 +62,13 @@ def command(
     plots = plot_study(
         found, loaded.title, profile or "full", path.with_name(f"{loaded.name}.plots") / (profile or "full")
     )
+    table = path.with_name(f"{loaded.name}.{profile or 'full'}.md")
+    write_text(table, f"# {loaded.title}\n\n{arms_markdown(found)}\n\n{claims_markdown(found)}\n")
     if as_json:
         click.echo(json.dumps(found, indent=1))
     else:
         console().print(claims_report(found))
-        click.echo("\nwritten: " + ", ".join(str(file) for file in (path, *plots)))
+        click.echo("\nwritten: " + ", ".join(str(file) for file in (path, table, *plots)))
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
