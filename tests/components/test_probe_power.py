@@ -18,7 +18,7 @@ def radius(*matrices: Tensor, steps: int = 200, transposed: bool = False) -> lis
     """Of several matrices of one size, side by side."""
     stack = torch.stack([matrix.T if transposed else matrix for matrix in matrices])
     start = torch.randn(stack.shape[:2], generator=torch.Generator().manual_seed(0), dtype=stack.dtype)
-    return spectral_radius(lambda v: (stack @ v[..., None])[..., 0], start, steps=steps).tolist()
+    return spectral_radius(lambda v: (stack @ v[..., None])[..., 0], start, steps=steps).rho.tolist()
 
 
 def test_closed_forms() -> None:
@@ -38,7 +38,18 @@ def test_each_map_by_itself() -> None:
 
 def test_a_state_of_any_shape() -> None:
     found = spectral_radius(lambda v: 0.5 * v.roll(1, dims=1), torch.ones(2, 3, 4))
-    assert found.tolist() == pytest.approx([0.5, 0.5])
+    assert found.rho.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_the_residual_tells_whether_it_has_settled() -> None:
+    # two real eigenvalues side by side: the smaller one dies away as (0.99)^n
+    close = torch.diag(torch.tensor([1.0, 0.99])).double()
+    start = torch.tensor([[1e-3, 1.0]]).double()
+    short, long = (spectral_radius(lambda v: v @ close, start, steps=steps) for steps in (100, 4000))
+    assert abs(short.rho.item() - 1) > 5e-3 < 10 * short.residual.item()
+    assert long.rho.item() == pytest.approx(1, abs=1e-6)
+    assert long.residual.item() < 1e-6
+    assert spectral_radius(lambda v: 0 * v, start).residual.item() == 0
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from loopkit.components.regularizer import NormPenalty, Regularizer, ScaleAnchor
+from loopkit.components.regularizer import Regularizer
+from loopkit.components.regularizer.motion import StepL2
+from loopkit.components.regularizer.scale import NormPenalty, ScaleAnchor
 from loopkit.loop import PAD, Batch, Loops, Trajectory
 from tests.model.tiny import batch, tiny
 
@@ -22,7 +24,7 @@ def test_norm_penalty_and_scale_anchor_are_their_formulas() -> None:
     torch.testing.assert_close(ScaleAnchor(target=2.0)(t), (rms - 2).square().mean())
 
 
-@pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor()])
+@pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor(), StepL2(), StepL2(loops="all")])
 def test_padding_counts_nowhere(regularizer: Regularizer) -> None:
     short = batch(rows=2, length=5)
     places = torch.cat([short.positions, torch.full((2, 4), PAD)], dim=1)
@@ -40,9 +42,25 @@ def test_anchor_is_differentiable_at_zero() -> None:
     assert zero.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor()])
+@pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor(), StepL2(), StepL2(loops="all")])
 def test_sequences_of_unequal_depth_count_the_loops_that_they_ran(regularizer: Regularizer) -> None:
     model, data, depths = tiny(dtype=torch.float64), batch(rows=3), [3, 1, 2]
     together = regularizer(model.run(data, Loops(3, 3, torch.tensor(depths))))
     alone = [regularizer(model.run(part, Loops.fixed(n))) for part, n in zip(data.split(1), depths, strict=True)]
     torch.testing.assert_close(together, torch.stack(alone).mean())
+
+
+def test_step_l2_is_the_distance_of_the_last_loop_or_of_all() -> None:
+    t = run(batch())
+    moved = torch.stack([(t.state(k) - t.state(k - 1)).norm(dim=-1).mean() for k in (1, 2, 3)])
+    torch.testing.assert_close(StepL2()(t), moved[2])
+    torch.testing.assert_close(StepL2(loops="all")(t), moved.mean())
+
+
+def test_step_l2_is_differentiable_where_nothing_moves() -> None:
+    t = run(batch())
+    still = t.state(3).detach().requires_grad_()
+    t.keep(3, still, None)
+    t.keep(2, still, None)
+    StepL2()(t).backward()
+    assert still.grad.isfinite().all()

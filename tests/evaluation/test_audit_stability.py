@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from loopkit.evaluation.audit.stability import loop_radius, radii
+from loopkit.components.probe.spectral import loop_radius
+from loopkit.evaluation.audit.stability import radii
 from loopkit.loop import PAD, Batch, Loops, Noise, Trajectory
 from tests.model.tiny import batch, tiny
 
@@ -38,14 +39,14 @@ def passed(model: Any, batch: Batch, width: int) -> Trajectory:
 def test_a_linear_loop() -> None:
     matrix = torch.tensor([[0.0, -1.3], [1.3, 0.0]], dtype=torch.float64)
     found = loop_radius(passed(Linear(matrix), batch(2, 3), 2))
-    assert found.tolist() == pytest.approx([1.3, 1.3], rel=1e-9)
+    assert found.rho.tolist() == pytest.approx([1.3, 1.3], rel=1e-9)
 
 
 def test_padding_takes_no_part() -> None:
     # were its tokens counted, the last row's would feed on each other in a ring
     padded = replace(batch(2, 4), positions=torch.tensor([[0, 1, 2, 3], [0, PAD, PAD, PAD]]))
     found = loop_radius(passed(Linear(0.5 * torch.eye(2).double(), backwards=2.0), padded, 2))
-    assert found.tolist() == pytest.approx([2.5, 0.5], rel=1e-9)
+    assert found.rho.tolist() == pytest.approx([2.5, 0.5], rel=1e-9)
 
 
 @pytest.mark.parametrize("parts", [{}, {"carry": "norm"}, {"injection": "add"}])
@@ -61,7 +62,7 @@ def test_a_looped_transformer(parts: dict[str, Any]) -> None:
         c = alone.carried(3).detach()
         jacobian = torch.autograd.functional.jacobian(alone.step, c).reshape(c.numel(), -1)
         exact.append(torch.linalg.eigvals(jacobian).abs().max().item())
-    assert loop_radius(t).tolist() == pytest.approx(exact, rel=0.02)
+    assert loop_radius(t).rho.tolist() == pytest.approx(exact, rel=0.02)
     (found,) = radii(model, tokens, [3])
     assert found.max == pytest.approx(max(exact), rel=0.02)
     assert found.mean == pytest.approx(sum(exact) / 2, rel=0.02)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from loopkit.components.regularizer import NormPenalty
+from loopkit.components.regularizer.scale import NormPenalty
 from loopkit.components.supervision import ExitWeighted, PerLoop, Supervision, Terminal, log_exit_distribution
 from loopkit.loop import IGNORE, Batch, Loops, Trajectory
 from loopkit.model import LoopedModel, build_model

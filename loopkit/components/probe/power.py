@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +12,20 @@ STEPS = 200
 """Enough for 1 % on matrices far from normal, whose products first grow although all eigenvalues are small."""
 
 
-def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: int = STEPS) -> Tensor:
+class Radius(NamedTuple):
+    """Spectral radii and how far the power method had settled.
+
+    Args:
+        rho: In fp64, exactly 0 where the vector vanishes.
+        residual: |difference| between the growth of the third and that of the last quarter of the steps, relative to
+            ``rho``; large where the method has not converged. 0 where ``rho`` is.
+    """
+
+    rho: Tensor
+    residual: Tensor
+
+
+def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: int = STEPS) -> Radius:
     """Largest modulus among the eigenvalues of each of B linear maps, by the power method.
 
         rho = (||A^n v|| / ||A^m v||)^(1 / (n - m)),   n = steps, m = n / 2
@@ -22,19 +36,21 @@ def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: 
     Args:
         apply: ``v -> A v`` for all maps at once. The transposed map serves as well: it has the same eigenvalues.
         start: Vectors to begin with, random ones, so that no eigenvector is missed.
-        steps: Applications, >= 2.
+        steps: Applications, >= 4.
 
     Shapes:
-        start, and what ``apply`` takes and gives: ``[B, ...]``. Returns ``[B]`` in fp64, exactly 0 where the vector
-        vanishes.
+        start, and what ``apply`` takes and gives: ``[B, ...]``. Returns ``[B]`` each.
     """
-    v, half = _unit(start)[0], steps // 2
-    growth = torch.zeros(len(start), dtype=torch.float64, device=start.device)
+    v = _unit(start)[0]
+    half, late = steps // 2, steps - steps // 4
+    growth = torch.zeros(2, len(start), dtype=torch.float64, device=start.device)
     for n in range(steps):
         v, norm = _unit(apply(v))
         if n >= half:
-            growth += norm.log()
-    return (growth / (steps - half)).exp()
+            growth[int(n >= late)] += norm.log()
+    rho = (growth.sum(0) / (steps - half)).exp()
+    earlier, later = growth[0] / (late - half), growth[1] / (steps - late)
+    return Radius(rho, torch.where(rho > 0, (later - earlier).expm1().abs(), 0.0))
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:

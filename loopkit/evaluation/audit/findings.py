@@ -155,11 +155,13 @@ class Radius:
         depth: Loops that made the state where it is measured.
         mean: Over sequences.
         max: Over sequences.
+        residual: Largest relative change from the third to the last quarter of the power method's steps.
     """
 
     depth: int
     mean: float
     max: float
+    residual: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -73,6 +72,5 @@ def _batch(opened: TrainedRun, cache: Path | None) -> Batch:
     prepared = prepare(recipe.data, cache=cache, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
     examples = prepared.splits[recipe.evaluate.split].examples(recipe.data.length)
     batch = examples.batch(range(min(SEQUENCES, len(examples))))
-    cut = {name: getattr(batch, name)[:, :LENGTH] for name in ("tokens", "labels", "positions")}
-    short = replace(batch, **cut, num_scored=-1)
+    short = batch.tokens_before(LENGTH)
     return short if short.num_scored > 0 else batch  # a long prompt may leave nothing to score at the beginning

@@ -1,0 +1,48 @@
+"""Extra losses over the trajectory: the contract. Letters: B sequences, T tokens, D width, S any further streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from loopkit.loop import PAD, Trajectory
+
+
+class Regularizer(nn.Module):
+    """A scalar of the trajectory that joins the loss. It may also reach parameters, through ``t.model``.
+
+    Attributes:
+        weight: Its coefficient in the total.
+        mix: ``additive`` adds weight * R; ``convex`` also takes ``weight`` away from the supervised part.
+    """
+
+    weight: float
+    mix: Literal["additive", "convex"] = "additive"
+
+    def active(self, optimizer_step: int) -> bool:
+        """Whether it counts at this step; where not, it is not computed and takes nothing away."""
+        return True
+
+    def forward(self, t: Trajectory) -> Tensor:
+        """The unweighted fp32 scalar, logged as it is."""
+        raise NotImplementedError
+
+
+def over_tokens(values_BT: Tensor, t: Trajectory) -> Tensor:
+    """Mean over all tokens that are not padding."""
+    real = t.batch.positions < PAD
+    return (values_BT * real).sum() / real.sum().clamp(min=1)
+
+
+def over_loops(value: Callable[[int], Tensor], t: Trajectory) -> Tensor:
+    """Mean of ``value(k)``, ``[B, T]``, over the loops that each sequence ran, and then over tokens."""
+    total, count = torch.zeros((), device=t.e.device), torch.zeros((), device=t.e.device)
+    for k in range(1, t.reached + 1):
+        ran = t.ran(k)
+        here = torch.ones_like(count) if ran is None else ran[:, None].to(count.dtype)
+        total = total + here * value(k)
+        count = count + here
+    return over_tokens(total / count, t)

@@ -1,0 +1,44 @@
+"""Regularizers of how far the state moves. Letters: B sequences, T tokens, D width, S any further streams."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from loopkit.components.regularizer import Regularizer, over_loops, over_tokens
+from loopkit.loop import Trajectory, widen
+from loopkit.registry import register
+
+
+@register("regularizer", "step_l2", paper="arXiv:2605.26733")
+class StepL2(Regularizer):
+    """Penalise the distance that the state moves in a loop.
+
+    R = mean over tokens of ||s_k - s_{k-1}||₂
+
+    Args:
+        weight: Coefficient of the penalty, dimensionless, >= 0.
+        loops: Take the last loop alone, or the mean over all.
+
+    Paper: STARS, a control that does not make the loop stable: the last loop, weight 1.
+    """
+
+    def __init__(self, *, weight: NonNegativeFloat = 1.0, loops: Literal["last", "all"] = "last") -> None:
+        super().__init__()
+        self.weight = weight
+        self.loops = loops
+
+    def forward(self, t: Trajectory) -> Tensor:
+        if self.loops == "last":
+            return over_tokens(_distance(t.state(t.reached), t.state(t.reached - 1)), t)
+        return over_loops(lambda k: _distance(t.state(k), t.state(k - 1)), t)
+
+
+def _distance(after: Tensor, before: Tensor) -> Tensor:
+    """``[B, T, *S, D]`` each, to ``[B, T]``; its gradient is 0 where nothing moved, not undefined."""
+    square = (widen(after) - widen(before)).square().flatten(2).sum(-1)
+    moving = square > 0
+    return torch.where(moving, torch.where(moving, square, 1.0).sqrt(), 0.0)
