@@ -92,6 +92,7 @@ def evaluate(
             depths,
             read_as=read_as,
             trained=most,
+            greedy=any(request.greedy for task in tasks.values() for request in task.requests()),
             probes=list(probes.values()),
             progress=lambda done: progress(done, len(batches)),
         )
@@ -145,6 +146,8 @@ class _Outcome:
         """All figures of one depth, in the order tasks, speed, probes."""
         scoring = self.scoring
         cost = Likelihood(self.found.nll[depth], self.found.tokens, scoring.words, scoring.bytes)
+        if (greedy := self.found.greedy) is not None:
+            cost = replace(cost, sequences=greedy.sequences, right=greedy.right[depth], exact=greedy.exact[depth])
         speed = {"tokens_per_s": self.speed[depth]} if depth in self.speed else {}
         probed = probe_figures([item.by_depth for item in self.measured.values()], list(self.measured), depth)
         parts = [task_figures(self.tasks, cost), speed, probed]

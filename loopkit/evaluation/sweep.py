@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from loopkit.components.probe import Probe, passes
-from loopkit.loop import Batch, LoopedModel, Trajectory
+from loopkit.components.probe import Probe, groups
+from loopkit.loop import Batch, LoopedModel, Loops, Trajectory
 
 ReadAs = Literal["depth", "trained"]
 
-_AT_ONCE = 8  # depths whose losses are formed together; more would only cost memory
+_AT_ONCE = 8  # depths that are read together; more would only cost memory
+
+
+@dataclass
+class Greedy:
+    """How often the likeliest token is the right one, by depth.
+
+    Args:
+        right: Scored tokens.
+        exact: Sequences whose every scored token is right.
+        sequences: Sequences that have a scored token, at any depth.
+    """
+
+    right: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    exact: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    sequences: int = 0
 
 
 @dataclass
@@ -24,12 +40,14 @@ class Sweep:
 
     Args:
         nll: Negative log-likelihood summed over the scored tokens by depth, in nats, in fp64.
+        greedy: What the likeliest tokens were worth, where asked for.
         tokens: Scored tokens.
         batches: Batches seen.
         core_calls: Core calls counted.
     """
 
     nll: dict[int, float]
+    greedy: Greedy | None = None
     tokens: int = 0
     batches: int = 0
     core_calls: int = 0
@@ -42,13 +60,15 @@ def sweep(
     *,
     read_as: ReadAs = "depth",
     trained: int | None = None,
+    greedy: bool = False,
     probes: Sequence[Probe] = (),
     progress: Callable[[int], None] = lambda batches: None,
 ) -> Sweep:
     """Score batches at every depth.
 
     Where the loop does not depend on its length, one pass of ``max(depths)`` core calls serves all depths; else there
-    is a pass for each depth.
+    is a pass for each depth. States are read while the pass runs and then dropped, so that a thousand depths need no
+    more memory than eight.
 
     Args:
         model: In evaluation mode.
@@ -57,27 +77,74 @@ def sweep(
         read_as: ``depth`` reads loop k as the last one of a run of k, ``trained`` as a run of ``trained`` loops reads
             it (a loop beyond that as the last).
         trained: Loops of training, for ``read_as="trained"``.
+        greedy: Whether to count where the likeliest token is the right one.
         probes: Measured on the same passes.
         progress: Called with the number of batches done.
     """
     sums = {depth: torch.zeros((), dtype=torch.float64) for depth in depths}
-    found = Sweep({})
+    found = Sweep({}, Greedy() if greedy else None)
+
+    def read(t: Trajectory, group: Sequence[int]) -> None:
+        ats = [reading(depth, read_as, trained) for depth in group]
+        # one transfer per group; each token's loss is widened before it is added
+        nll = t.nll(group, at=ats).double().sum(dim=(1, 2)).cpu()
+        for depth, at, value in zip(group, ats, nll, strict=True):
+            sums[depth] += value
+            if found.greedy is not None:
+                _count(found.greedy, t, depth, at)
+        observe(t, group, probes)
+
     with torch.no_grad(), counted_core_calls(model) as calls:
         for batch in batches:
-            for t, served in passes(model, batch, depths):
-                for group in _groups(served):
-                    ats = [reading(depth, read_as, trained) for depth in group]
-                    # one transfer per group; each token's loss is widened before it is added
-                    nll = t.nll(group, at=ats).double().sum(dim=(1, 2)).cpu()
-                    for depth, value in zip(group, nll, strict=True):
-                        sums[depth] += value
-                observe(t, served, probes)
+            for group in groups(model, depths):
+                run_and_read(model, batch, group, read)
+            if found.greedy is not None:
+                found.greedy.sequences += int(batch.scored.any(1).sum())
             found.tokens += int(batch.scored.sum())
             found.batches += 1
             progress(found.batches)
     found.nll = {depth: value.item() for depth, value in sums.items()}
     found.core_calls = calls[0]
     return found
+
+
+class _Waiting:
+    """The depths of a pass that have been run and not been read: those that it keeps."""
+
+    def __init__(self, depths: Sequence[int], read: Callable[[Trajectory, Sequence[int]], None]) -> None:
+        self.wanted, self.last, self.read = frozenset(depths), max(depths), read
+        self.depths: list[int] = []
+
+    def __contains__(self, k: object) -> bool:
+        return k in self.depths
+
+    def after_loop(self, t: Trajectory, k: int) -> Tensor:
+        """Read what waits, when there is enough of it; no sequence stops."""
+        if k in self.wanted:
+            self.depths.append(k)
+        if self.depths and (len(self.depths) == _AT_ONCE or k == self.last):
+            self.read(t, self.depths)
+            for depth in self.depths:
+                t.drop_readings(depth)
+                if depth < k:
+                    t.forget(depth)
+            self.depths.clear()
+        return torch.zeros(len(t.batch), dtype=torch.bool)
+
+
+def run_and_read(
+    model: LoopedModel, batch: Batch, depths: Sequence[int], read: Callable[[Trajectory, Sequence[int]], None]
+) -> None:
+    """One pass, whose depths are read a few at a time while it runs."""
+    waiting = _Waiting(depths, read)
+    model.run(batch, Loops.fixed(waiting.last), keep=waiting, stop=waiting.after_loop)
+
+
+def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> None:
+    scored_BT = t.batch.scored
+    right_BT = (t.likeliest(depth, at) == t.batch.labels) & scored_BT
+    greedy.right[depth] += int(right_BT.sum())
+    greedy.exact[depth] += int(((right_BT == scored_BT).all(1) & scored_BT.any(1)).sum())
 
 
 def reading(depth: int, read_as: ReadAs, trained: int | None) -> int:
@@ -93,11 +160,6 @@ def observe(t: Trajectory, depths: Sequence[int], probes: Sequence[Probe]) -> No
     """Show a pass to the probes."""
     for probe in probes:
         probe.observe(t, depths)
-
-
-def _groups(depths: Sequence[int]) -> Iterator[Sequence[int]]:
-    for first in range(0, len(depths), _AT_ONCE):
-        yield depths[first : first + _AT_ONCE]
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from loopkit.loop.noise import Noise
 from loopkit.loop.precision import widen
 from loopkit.loop.step import Step
 
+_ROWS = 4096  # tokens whose logits are formed at once where no loss needs them
+
 
 class Trajectory:
     """The states of a run, and what can be read from them, each computed when asked for and then kept.
@@ -132,6 +134,13 @@ class Trajectory:
         values = self.model.head(z[scored], labels[scored], None if weight is None else weight[scored])
         return torch.zeros(labels.shape, dtype=values.dtype, device=z.device).masked_scatter(scored, values)
 
+    def likeliest(self, k: int, at: int | None = None) -> Tensor:
+        """The most likely token after each one that is scored, ``[B, T]`` int64, ``IGNORE`` where nothing is."""
+        scored = self.batch.scored
+        found = torch.full_like(self.batch.labels, IGNORE)
+        parts = self.readout(k, at)[scored].split(_ROWS)
+        return found.masked_scatter(scored, torch.cat([self.model.head(part).argmax(-1) for part in parts]))
+
     def gate(self, k: int, at: int | None = None) -> Tensor:
         """Exit-gate logit, ``[B, T]``."""
         at = self._last(k, at)
@@ -188,6 +197,10 @@ class Trajectory:
         """Drop what loop ``k`` made."""
         self._states.pop(k, None)
         self._carried.pop(k, None)
+        self.drop_readings(k)
+
+    def drop_readings(self, k: int) -> None:
+        """Drop what was read of loop ``k``, to be computed again if asked for."""
         for key in [key for key in self._read if key[1] == k]:
             del self._read[key]
 

@@ -42,11 +42,11 @@ class Probe(ABC):
     """A measurement of the state or its readout at each depth. A fresh one is built for every evaluation."""
 
     def observe(self, t: Trajectory, depths: Sequence[int]) -> None:
-        """Look at one pass of the sweep, without gradient; does nothing unless overridden.
+        """Look at some depths of a pass of the sweep, without gradient; does nothing unless overridden.
 
         Args:
-            t: The pass; its states at ``depths`` are kept, others may not be.
-            depths: Depths that this pass serves.
+            t: The pass, which may still be running; its states at ``depths`` are kept, others may not be.
+            depths: Depths to look at, each of them once.
         """
         return
 
@@ -63,6 +63,11 @@ class Probe(ABC):
     @abstractmethod
     def result(self) -> Measured:
         """Everything found, after the last call of ``observe`` and ``run``."""
+
+
+def groups(model: LoopedModel, depths: Sequence[int]) -> list[list[int]]:
+    """The depths that one pass serves: all of them, or one each where the loop depends on its length."""
+    return [sorted(depths)] if model.depth_free else [[depth] for depth in sorted(depths)]
 
 
 def passes(
@@ -82,8 +87,7 @@ def passes(
     Returns:
         Each pass with the depths it serves.
     """
-    groups = [sorted(depths)] if model.depth_free else [[depth] for depth in sorted(depths)]
-    for group in groups:
+    for group in groups(model, depths):
         yield model.run(batch, Loops.fixed(group[-1]), keep=frozenset(group), intervene=intervene), group
 
 

@@ -6,12 +6,9 @@ task never sees a model and needs no torch.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from loopkit.registry import register
 
 
 @dataclass(frozen=True)
@@ -20,9 +17,11 @@ class Corpus:
 
     Args:
         key: Name of the request, unique within the task.
+        greedy: Whether to count, too, where the scored token is the likeliest; it costs the logits a second time.
     """
 
     key: str = "corpus"
+    greedy: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,18 @@ class Likelihood:
         tokens: Number of tokens scored.
         words: Number of words that those tokens spell, or ``None`` where the data has no words.
         bytes: Number of UTF-8 bytes that those tokens spell, or ``None`` where the data has none.
+        sequences: Number of sequences that have a scored token; this and the next two where ``greedy`` was asked.
+        right: Scored tokens that are the likeliest ones, given everything before them.
+        exact: Sequences whose every scored token is: those that greedy decoding would have given whole.
     """
 
     nll: float
     tokens: int
     words: int | None = None
     bytes: int | None = None
+    sequences: int | None = None
+    right: int | None = None
+    exact: int | None = None
 
 
 Request = Corpus
@@ -65,46 +70,4 @@ class Task(ABC):
         """
 
 
-@register("task", "perplexity")
-class Perplexity(Task):
-    """How surprised the model is by the text, per token, per word and per byte.
-
-        loss          = nll / tokens                nats per token
-        token_ppl     = exp(nll / tokens)           comparable only between models of one tokenizer
-        word_ppl      = exp(nll / words)
-        bits_per_byte = nll / (ln 2 * bytes)        comparable between tokenizers that lose no text
-
-    ``nll`` is summed over the scored tokens, and words and bytes are those which these tokens spell.
-    """
-
-    def requests(self) -> Iterator[Request]:
-        yield Corpus()
-
-    def mark(self, request: Request, answer: Answer) -> dict[str, float]:
-        known = {"nll": answer.nll, "tokens": answer.tokens, "words": answer.words, "bytes": answer.bytes}
-        return {name: value for name, value in known.items() if value is not None}
-
-    def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
-        nll = math.fsum(mark["nll"] for mark in marks)
-        counts = {
-            unit: sum(mark[unit] for mark in marks)
-            for unit in ("tokens", "words", "bytes")
-            if all(mark.get(unit) for mark in marks)
-        }
-        figures = {}
-        if "tokens" in counts:
-            figures["loss"] = nll / counts["tokens"]
-            figures["token_ppl"] = _exp(figures["loss"])
-        if "words" in counts:
-            figures["word_ppl"] = _exp(nll / counts["words"])
-        if "bytes" in counts:
-            figures["bits_per_byte"] = nll / (math.log(2) * counts["bytes"])
-        return figures
-
-
-def _exp(nats: float) -> float:
-    """The exponential, infinite where a float cannot hold it: an untrained depth may cost hundreds of nats."""
-    try:
-        return math.exp(nats)
-    except OverflowError:
-        return math.inf
+from loopkit.components.task.perplexity import Perplexity as Perplexity  # noqa: E402  (it needs the contract above)

@@ -1,0 +1,40 @@
+"""Whether answers are right to the last digit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from loopkit.components.task import Answer, Corpus, Request, Task
+from loopkit.registry import register
+
+
+@register("task", "addition", paper="arXiv:2605.26733")
+class Addition(Task):
+    """Share of the problems that greedy decoding answers without a mistake, at every depth from one pass.
+
+        exact_match    = answers whose every token is the likeliest one / answers
+        token_accuracy = likeliest tokens that are right / tokens of the answers, each after the right ones before it
+
+    Greedy decoding gives an answer exactly where, fed with it, the model finds each of its tokens the likeliest, the
+    token that ends it included; so nothing has to be decoded. For data whose examples have a part that is learned.
+
+    Paper:
+        STARS decodes as many tokens as the answer has and compares numbers; here the end of the answer counts too.
+    """
+
+    def requests(self) -> Iterator[Request]:
+        yield Corpus(greedy=True)
+
+    def mark(self, request: Request, answer: Answer) -> dict[str, float]:
+        assert answer.exact is not None and answer.right is not None and answer.sequences is not None
+        counts = {"exact": answer.exact, "right": answer.right}
+        return counts | {"sequences": answer.sequences, "tokens": answer.tokens}
+
+    def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
+        sums = {name: sum(mark[name] for mark in marks) for name in ("exact", "right", "sequences", "tokens")}
+        if not sums["sequences"]:
+            return {}
+        return {
+            "exact_match": sums["exact"] / sums["sequences"],
+            "token_accuracy": sums["right"] / sums["tokens"],
+        }

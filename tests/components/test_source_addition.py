@@ -1,0 +1,105 @@
+"""Sums: their form, their splits, and the published examples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopkit.components.source.addition import Addition
+from loopkit.components.tokenizer.characters import Characters
+from loopkit.data import prepare
+from loopkit.recipe import component
+from loopkit.recipe.format import Data
+
+SMALL = {"digits": 2, "train": 500, "validation": 40, "test": 60}
+
+
+def problems(source: Addition, split: str) -> list[str]:
+    return [document.text for document in source.documents(split)]
+
+
+def operands(text: str) -> tuple[int, int]:
+    a, b = text.split("=")[0].split("+")
+    return int(a), int(b)
+
+
+def test_the_answer_is_written_from_its_last_digit() -> None:
+    (document,) = Addition(low=1750, high=1750, train=1, validation=0, test=0).documents("train")
+    assert [(part.text, part.learn) for part in document.parts] == [("1750+1750=", False), (" 0053§", True)]
+    (forward,) = Addition(low=1750, high=1750, train=1, validation=0, test=0, reverse=False).documents("train")
+    assert forward.text == "1750+1750= 3500§"
+
+
+def test_every_problem_is_right_distinct_and_in_one_split() -> None:
+    source = Addition(**SMALL)
+    found = {split: problems(source, split) for split in ("train", "valid", "test")}
+    assert [len(texts) for texts in found.values()] == [500, 40, 60]
+    pairs = {split: [operands(text) for text in texts] for split, texts in found.items()}
+    for split, texts in found.items():
+        for text, (a, b) in zip(texts, pairs[split], strict=True):
+            assert 10 <= min(a, b) <= max(a, b) <= 99
+            assert int(text.split("= ")[1].rstrip("§")[::-1]) == a + b
+        assert len(set(pairs[split])) == len(texts)
+    held = {frozenset(pair) for split in ("valid", "test") for pair in pairs[split]}
+    assert not held & {frozenset(pair) for pair in pairs["train"]}
+    assert not set(pairs["valid"]) & set(pairs["test"])
+
+
+def test_operands_are_spread_evenly() -> None:
+    pairs = np.array([operands(text) for text in problems(Addition(train=20_000), "train")])
+    assert pairs.min() >= 1000
+    assert pairs.max() <= 9999
+    shares = np.histogram(pairs, bins=9, range=(1000, 10_000))[0] / pairs.size
+    assert abs(shares - 1 / 9).max() < 5 * np.sqrt(1 / 9 * 8 / 9 / pairs.size)
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    assert problems(Addition(**SMALL), "train") == problems(Addition(**SMALL), "train")
+    assert problems(Addition(**SMALL), "train") != problems(Addition(**SMALL, seed=1), "train")
+    prints = [Addition(**SMALL, seed=seed).fingerprint(split) for seed in (0, 1) for split in ("train", "test")]
+    assert len(set(prints)) == 4
+    # more problems to train on leave the held-out ones alone
+    assert problems(Addition(**SMALL), "test") == problems(Addition(**SMALL | {"train": 600}), "test")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"low": 5, "high": 4}, "low 5 is more than high 4"),
+        ({"digits": 1, "train": 90, "validation": 10, "test": 10}, "make 100 problems, not the 90"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(options: dict[str, int], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Addition(**options)
+
+
+def test_a_split_without_problems_is_refused_by_name() -> None:
+    for split in ("validation", "elsewhere"):
+        with pytest.raises(ValueError, match=f"no problems for {split}"):
+            list(Addition(**SMALL | {"validation": 0}).documents(split))
+
+
+def test_the_published_examples(shared: Path, tmp_path: Path) -> None:
+    golden = json.loads((shared / "golden" / "stars_addition" / "addition.json").read_text())
+    for number, example in enumerate(golden["examples"]):
+        a, b = example["json_line"]["num1"], example["json_line"]["num2"]
+        source = component("source", {"type": "addition", "low": 0, "high": 10**8, "train": 10, "test": 1})
+        data = Data(source=source, tokenizer=component("tokenizer", "characters"), length=32)
+        Addition_pairs = lambda self, split: [(a, b)] if split == "test" else [(0, 12345), (6789, 0)]  # noqa: E731, N806
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Addition, "_pairs", Addition_pairs)
+            patch.setattr(Addition, "fingerprint", lambda self, split, number=number: f"{number} {split}")
+            prepared = prepare(data, cache=tmp_path, splits=["test"])
+        tokenizer = prepared.tokenizer
+        assert isinstance(tokenizer, Characters)
+        row = prepared.splits["test"].examples(32).row(0)
+        theirs = {text: i for i, text in enumerate(golden["vocab"])}
+        tokens = [theirs[tokenizer.tokens[i]] for i in row.tokens]
+        labels = [golden["ignore_label"] if i < 0 else theirs[tokenizer.tokens[i]] for i in row.labels]
+        # the reference keeps the end, after which nothing is predicted
+        assert tokens == example["input_ids"][:-1]
+        assert [*labels, golden["ignore_label"]] == example["labels"]
