@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from loopkit.report.depth_plot import depth_axis
-from loopkit.report.style import COLOURS, DASHES, INK, MARKERS, figure_of, save, style, title
+from loopkit.report.style import COLOURS, MARKERS, figure_of, save, style, title
+from loopkit.report.trajectory_plot import describe, draw_paths, draw_stability, has_trajectory, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,9 +31,18 @@ def plot_study(found: Json, name: str, profile: str, folder: Path) -> list[Path]
     """
     about = f"profile {profile}, {found['date'][:10]}, mean over {_seeds(found)}"
     with style():
-        depths = save(draw_depths(found, name, about), folder / "depths.svg", f"{name}: norm and perplexity by depth")
-        tokens = save(draw_tokens(found, name, about), folder / "token_norms.svg", f"{name}: norms of tokens by arm")
-    return [depths, tokens]
+        written = [
+            save(draw_depths(found, name, about), folder / "depths.svg", f"{name}: norm and perplexity by depth"),
+            save(draw_tokens(found, name, about), folder / "token_norms.svg", f"{name}: norms of tokens by arm"),
+        ]
+        first = {arm["label"]: next(iter(arm["seeds"].values()))["evaluation"] for arm in found["arms"].values()}
+        if any(map(has_trajectory, first.values())):
+            about = f"profile {profile}, {found['date'][:10]}, first seed"
+            written += [
+                save(draw_stability(first, name, about), folder / "stability.svg", describe(first)),
+                save(draw_paths(first, name, about), folder / "paths.svg", describe(first)),
+            ]
+    return written
 
 
 def _seeds(found: Json) -> str:
@@ -46,15 +56,15 @@ def draw_depths(found: Json, name: str, about: str) -> Figure:
     every: list[int] = []
     best = min(value for arm in found["arms"].values() for value in _line(arm, "token_ppl")[1])
     for index, arm in enumerate(found["arms"].values()):
-        look = _look(index)
+        drawn_as = look(index)
         depths, values = _line(arm, "state_norm.mean")
-        norms.plot(depths, values, label=arm["label"], **look)
+        norms.plot(depths, values, label=arm["label"], **drawn_as)
         every += depths
         depths, values = _line(arm, "token_ppl")
         shown = [(d, v) for d, v in zip(depths, values, strict=True) if v <= UNUSABLE * best]
         hidden = len(values) - len(shown)
         label = arm["label"] + (f" ({hidden} above {UNUSABLE:g} times the best)" if hidden else "")
-        perplexity.plot([d for d, _ in shown], [v for _, v in shown], label=label, **look)
+        perplexity.plot([d for d, _ in shown], [v for _, v in shown], label=label, **drawn_as)
     norms.set_yscale("log")
     norms.set_ylabel("state norm ‖s‖₂, token mean")
     perplexity.set_ylabel("perplexity (per token)")
@@ -82,15 +92,6 @@ def draw_tokens(found: Json, name: str, about: str) -> Figure:
     panel.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=4)
     title(drawn, name, about)
     return drawn
-
-
-def _look(index: int) -> dict[str, Any]:
-    count = len(COLOURS)
-    return {
-        "color": COLOURS[index] if index < count else INK,
-        "marker": MARKERS[index % count],
-        "linestyle": DASHES[index % count],
-    }
 
 
 def _legend(panel: Axes) -> None:

@@ -60,6 +60,7 @@ def measurement(claim: Mapping[str, Any]) -> str:
     relation, bound = claim["relation"], claim["bound"]
     value = f"{claim['measured']:.1%}" if relation in IN_PERCENT else figure(claim["measured"])
     asked = RELATIONS[relation].format(bound=figure(bound), percent=f"{bound:.0%}")
+    asked += " somewhere" if claim.get("somewhere") else ""
     sides = ""
     if "right" in claim:
         sides = f" ({figure(claim['left'])} against {figure(claim['right'])})"

@@ -47,12 +47,13 @@ class Quantity:
     Args:
         arm: Which arm.
         figure: Figure of a depth's row in the evaluation, dotted where it has parts, such as state_norm.mean.
-        depth: Which row; all and inner (all but the last) take the value that is hardest for the claim.
+        depth: Which row, or which of them, such as first, last, all, inner (all but the last), 4 or 4-9,16; of several
+            rows the claim takes the value that is hardest for it.
     """
 
     arm: str
     figure: str
-    depth: PositiveInt | Literal["first", "last", "all", "inner"] = "last"
+    depth: PositiveInt | str = "last"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class Claim:
             differs_below the absolute difference of left and right; magnitude_below the absolute value of left.
         right: What it is compared with, where the relation needs it.
         bound: The threshold, fixed before anything was measured.
+        somewhere: Whether one of several depths is enough; then the value easiest for the claim is taken.
         paper: What the paper reports, in its figures.
     """
 
@@ -77,6 +79,7 @@ class Claim:
     relation: Relation
     right: Quantity | None = None
     bound: float
+    somewhere: bool = False
     paper: str = ""
 
 

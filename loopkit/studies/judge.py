@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from loopkit.recipe.depths import parse_depths
 from loopkit.studies.format import Claim, Quantity
 
 Rows = Sequence[Mapping[str, Any]]
@@ -14,6 +15,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 ONE_SIDED = frozenset({"below", "above", "magnitude_below"})
 """Relations of one figure to the bound; the others compare two figures."""
+
+PLACES = {"first": slice(1), "last": slice(-1, None), "all": slice(None), "inner": slice(-1)}
+"""Words for depths, and which of the rows they are."""
 
 FROM_ABOVE = frozenset({"below", "times_at_most", "equal_within", "differs_below", "magnitude_below"})
 """Relations for which the largest of several values is the hardest."""
@@ -49,6 +53,7 @@ class Verdict:
         known = {key: value for key, value in figures.items() if value is not None}
         claim = self.claim
         fixed = {"says": claim.says, "must": claim.must, "relation": claim.relation, "bound": claim.bound}
+        fixed |= {"somewhere": True} if claim.somewhere else {}
         return (
             fixed
             | {"paper": claim.paper}
@@ -77,14 +82,14 @@ def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -
         seeds = [seed for seed in seeds if seed in measured.get(claim.right.arm, {})]
     if not seeds:
         return Verdict(name, claim, why="not run")
-    hardest = max if claim.relation in FROM_ABOVE else min
+    taken = max if (claim.relation in FROM_ABOVE) != claim.somewhere else min
     try:
         pairs = [_sides(claim, measured, seed) for seed in seeds]
     except NotMeasured as error:
         return Verdict(name, claim, why=str(error))
-    values = tuple(hardest(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
+    values = tuple(taken(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
     value = fmean(values)
-    left, right = (fmean(hardest(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True))
+    left, right = (fmean(taken(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True))
     return Verdict(name, claim, value, left, right, values, holds(claim.relation, value, claim.bound))
 
 
@@ -129,11 +134,7 @@ def figures(quantity: Quantity, rows: Rows) -> list[float]:
     Raises:
         NotMeasured: If a row does not have the figure.
     """
-    ordered = sorted(rows, key=lambda row: row["depth"])
-    if isinstance(quantity.depth, int):
-        chosen = [row for row in ordered if row["depth"] == quantity.depth]
-    else:
-        chosen = {"first": ordered[:1], "last": ordered[-1:], "all": ordered, "inner": ordered[:-1]}[quantity.depth]
+    chosen = _rows_at(quantity.depth, sorted(rows, key=lambda row: row["depth"]))
     found = []
     for row in chosen:
         value: Any = row
@@ -145,3 +146,10 @@ def figures(quantity: Quantity, rows: Rows) -> list[float]:
     if not found:
         raise NotMeasured(f"{quantity.arm} was not evaluated at depth {quantity.depth}")
     return found
+
+
+def _rows_at(depth: int | str, ordered: Rows) -> Rows:
+    if depth in PLACES:
+        return ordered[PLACES[str(depth)]]
+    wanted = frozenset(parse_depths(str(depth)))
+    return [row for row in ordered if row["depth"] in wanted]

@@ -8,6 +8,7 @@ from pathlib import Path
 from loopkit.recipe import Problem, RecipeError, load_recipe
 from loopkit.recipe.blame import Blame
 from loopkit.recipe.compose import find
+from loopkit.recipe.depths import parse_depths
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Origin
 from loopkit.recipe.read import read_file
@@ -19,7 +20,7 @@ from loopkit.registry.schema import SectionRef
 from loopkit.registry.source import read_sections
 from loopkit.studies import format as study_format
 from loopkit.studies.format import Arm, Scale, Study
-from loopkit.studies.judge import ONE_SIDED
+from loopkit.studies.judge import ONE_SIDED, PLACES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def load_study(study: str | Path) -> LoadedStudy:
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Study)}
     loaded = LoadedStudy(**parts, name=path.stem, path=path)
-    if problems := [*_unknown_arms(loaded, walk), *_recipes(loaded, walk)]:
+    if problems := [*_sides(loaded, walk), *_recipes(loaded, walk)]:
         raise RecipeError(problems)
     return loaded
 
@@ -92,7 +93,7 @@ def _file(name: str) -> Path:
     return shipped[name]
 
 
-def _unknown_arms(study: LoadedStudy, walk: Walk) -> list[Problem]:
+def _sides(study: LoadedStudy, walk: Walk) -> list[Problem]:
     found = []
     for name, claim in study.claims.items():
         for side, quantity in (("left", claim.left), ("right", claim.right)):
@@ -100,11 +101,25 @@ def _unknown_arms(study: LoadedStudy, walk: Walk) -> list[Problem]:
                 path = ("claims", name, side, "arm")
                 hint = f"{did_you_mean(quantity.arm, study.arms)}arms: {', '.join(study.arms)}"
                 found.append(Problem(walk.origins[path], path, f"the study has no arm '{quantity.arm}'", hint))
+            if quantity is not None and (why := _unmeasured(quantity.depth, study.depths)):
+                path = ("claims", name, side, "depth")
+                found.append(Problem(walk.origins[path], path, why, f"the study measures {study.depths}"))
         if claim.right is None and claim.relation not in ONE_SIDED:
             place = ("claims", name, "relation")
             why = f"{claim.relation} compares left with right, which is missing"
             found.append(Problem(walk.origins[place], place, why))
     return found
+
+
+def _unmeasured(depth: int | str, measured: str) -> str:
+    """What is wrong with the depth of a claim."""
+    if depth in PLACES:
+        return ""
+    try:
+        missing = sorted(set(parse_depths(str(depth))) - set(parse_depths(measured)))
+    except ValueError as error:
+        return str(error)
+    return f"depth {missing[0]} is not measured" if missing else ""
 
 
 def _recipes(study: LoadedStudy, walk: Walk) -> list[Problem]:

@@ -57,6 +57,25 @@ def test_over_several_depths_the_hardest_value_counts() -> None:
     assert verdict("below", 1.0, rows(0.1, 5.0), depth="last").measured == 5.0
 
 
+def test_depths_by_name_of_their_numbers() -> None:
+    assert verdict("above", 1.0, rows(0.1, 3.0, 2.0, 9.0, 0.5), depth="2-3,4").measured == 2.0
+    assert verdict("above", 1.0, rows(0.1, 3.0), depth="2").measured == 3.0
+    assert verdict("above", 1.0, rows(0.1), depth="2-3").why == "a was not evaluated at depth 2-3"
+
+
+def test_somewhere_takes_the_easiest_value() -> None:
+    for relation, easiest in (("below", 0.1), ("above", 5.0)):
+        claim = Claim(
+            says="it is so.",
+            left=Quantity(arm="a", figure="x", depth="all"),
+            relation=relation,  # type: ignore[arg-type]
+            bound=1.0,
+            somewhere=True,
+        )
+        found = judge("c", claim, {"a": {1: rows(2.0, 0.1, 5.0)}})
+        assert (found.measured, found.holds) == (easiest, True)
+
+
 def test_dotted_figures_and_seeds() -> None:
     claim = Claim(says="it is so.", left=Quantity(arm="a", figure="norm.mean"), relation="below", bound=3.0)
     found = judge("c", claim, {"a": {1: rows(2.0), 2: rows(4.0)}})

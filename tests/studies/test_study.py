@@ -62,6 +62,8 @@ def test_runs_of_a_profile(tmp_path: Path) -> None:
     [
         ("claims:", "clams:", "did you mean 'claims'"),
         ("arm: b", "arm: c", "the study has no arm 'c'"),
+        ("figure: state_norm.mean}", "figure: state_norm.mean, depth: 2-3}", "depth 3 is not measured"),
+        ("figure: state_norm.mean}", "figure: state_norm.mean, depth: lats}", "not a depth or a range"),
         ("relation: times_at_least", "relation: bigger", "must be 'below' or"),
         ("    right: {arm: b, figure: state_norm.mean}\n", "", "compares left with right, which is missing"),
         ("recipe: wikitext_44m_norm", "recipe: wikitext_44m_nrom", "no recipe is called 'wikitext_44m_nrom'"),

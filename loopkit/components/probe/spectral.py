@@ -79,6 +79,7 @@ class Spectral(Probe):
     Args:
         steps: Products of the power method, at least 4.
         by: One radius for each sequence, or for each position, which costs as many times more as there are tokens.
+        depths: Measure at these of the evaluation's depths, such as [8, 32]; null takes all.
         sequences: Sequences to measure.
         length: Tokens of each to measure, from its beginning; null takes all.
 
@@ -91,16 +92,19 @@ class Spectral(Probe):
         *,
         steps: PositiveInt = 200,
         by: By = "sequence",
+        depths: list[PositiveInt] | None = None,
         sequences: PositiveInt = 4,
         length: PositiveInt | None = None,
     ) -> None:
         if steps < 4:
             raise ValueError(f"probe 'spectral': steps must be at least 4, not {steps}")
         self.steps, self.by, self.sequences, self.length = steps, by, sequences, length
+        self.wanted = None if depths is None else frozenset(depths)
         self.found: dict[int, list[Tensor]] = defaultdict(list)  # [2, N] each: radii and residuals
 
     def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
-        for batch in first_sequences(batches, self.sequences):
+        depths = [depth for depth in depths if self.wanted is None or depth in self.wanted]
+        for batch in first_sequences(batches, self.sequences) if depths else ():
             for t, served in passes(model, _beginning(batch, self.length), depths):
                 for depth in served:
                     radius = loop_radius(t, depth, steps=self.steps, by=self.by)

@@ -26,9 +26,8 @@ class Addition(Task):
         yield Corpus(greedy=True)
 
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
-        assert answer.exact is not None and answer.right is not None and answer.sequences is not None
-        counts = {"exact": answer.exact, "right": answer.right}
-        return counts | {"sequences": answer.sequences, "tokens": answer.tokens}
+        counts = {"exact": answer.exact, "right": answer.right, "sequences": answer.sequences, "tokens": answer.tokens}
+        return {name: float(count) for name, count in counts.items() if count is not None}
 
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
         sums = {name: sum(mark[name] for mark in marks) for name in ("exact", "right", "sequences", "tokens")}

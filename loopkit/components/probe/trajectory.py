@@ -1,0 +1,103 @@
+"""Where the state goes: how fast it settles, and its path in the plane that shows most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from loopkit.components.probe import Measured, Probe, first_sequences
+from loopkit.loop import PAD, Batch, LoopedModel, Loops
+from loopkit.registry import register
+
+
+@register("probe", "trajectory", paper="arXiv:2605.26733")
+class Trajectory(Probe):
+    """How far the state is from where it ends, and its path seen along its first two principal components.
+
+        distance_k = ||c_k - c_K|| / ||c_K||,   step_k = ||c_k - c_{k-1}|| / ||c_K||,   K = loops
+
+    Norms are over all tokens and channels of a sequence, means over sequences. A loop with a stable fixed point has
+    both fall to 0; one that circles has a distance that stays, one that drifts a step that stays. The components are
+    those of the first sequence's states of loops 0 to K, all tokens joined. It makes passes of its own; for models
+    whose loop depends on its length, they are of K loops.
+
+    Args:
+        loops: K; or as many as the model can.
+        sequences: Sequences whose distances are averaged.
+    """
+
+    def __init__(self, *, loops: PositiveInt = 100, sequences: PositiveInt = 8) -> None:
+        self.loops = loops
+        self.sequences = sequences
+        self.depths: Sequence[int] = ()
+        self.distances: list[Tensor] = []  # [K + 1] for each sequence, and so below
+        self.steps: list[Tensor] = []
+        self.path: Tensor | None = None  # [K + 1, 2]
+        self.explained: list[float] = []
+
+    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+        self.depths = depths
+        total = self.loops if model.max_depth is None else min(self.loops, model.max_depth)
+        with torch.no_grad():
+            for batch in first_sequences(batches, self.sequences):
+                for row in batch.split(1):
+                    self._look(_states(model, row, total))
+
+    def _look(self, c_KN: Tensor) -> None:
+        """Add one sequence's states, its tokens and channels joined, in fp64."""
+        size = c_KN[-1].norm().clamp(min=1e-300)
+        moved = torch.zeros(len(c_KN), dtype=torch.float64)
+        moved[1:] = (c_KN[1:] - c_KN[:-1]).norm(dim=1).cpu()
+        self.distances.append((c_KN - c_KN[-1]).norm(dim=1).cpu() / size.cpu())
+        self.steps.append(moved / size.cpu())
+        if self.path is None:
+            self.path, self.explained = principal_plane(c_KN)
+
+    def result(self) -> Measured:
+        if self.path is None:
+            return Measured({})
+        distance, step = torch.stack(self.distances).mean(0), torch.stack(self.steps).mean(0)
+        total = len(distance) - 1
+        measured = [depth for depth in sorted(self.depths) if depth <= total]
+        table = {
+            "loops": total,
+            "distance": distance.tolist(),
+            "step": step.tolist(),
+            "path": self.path.tolist(),
+            "explained": self.explained,
+        }
+        return Measured(
+            by_depth={"step_length": {depth: step[depth].item() for depth in measured}},
+            tables={"trajectory": table},
+            units={
+                "step_length": "distance that the loop moved the state, relative to the last state's norm",
+                "trajectory": f"by loop from 0: distance to the state of loop {total} and step, relative to its norm; "
+                "path along the first two principal components in units of the state, and their share of the variance",
+            },
+        )
+
+
+def _states(model: LoopedModel, batch: Batch, total: int) -> Tensor:
+    """c_0 to c_K of one sequence without its padding, ``[K + 1, N]`` in fp64."""
+    t = model.run(batch, Loops.fixed(total))
+    real = batch.positions[0] < PAD
+    return torch.stack([t.carried(k)[0, real].flatten().double() for k in range(total + 1)])
+
+
+def principal_plane(x_KN: Tensor) -> tuple[Tensor, list[float]]:
+    """Coordinates along the first two principal components, and the share of the variance of each.
+
+    Shapes:
+        x_KN: K points of N coordinates, K usually the smaller number; returns ``[K, 2]`` on the CPU. The sign of a
+        component is such that the first point has no negative coordinate.
+    """
+    centred = x_KN - x_KN.mean(dim=0)
+    variances, axes = torch.linalg.eigh(centred @ centred.T)  # K x K: N may be a hundred thousand
+    largest = variances.flip(0).clamp(min=0)[:2]
+    points = (axes.flip(1)[:, :2] * largest.sqrt()).cpu()
+    points = points * torch.where(points[:1] < 0, -1.0, 1.0)
+    shares = (largest / variances.clamp(min=0).sum().clamp(min=1e-300)).tolist()
+    return points, shares
