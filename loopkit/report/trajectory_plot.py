@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loopkit.report.style import COLOURS, DASHES, INK, MARKERS, SOFT, figure_of, loop_colours, title
@@ -104,7 +104,7 @@ def draw_paths(results: Results, name: str, about: str) -> Figure:
     columns = min(len(shown), 3)
     rows = -(-len(shown) // columns)
     drawn = Figure(figsize=(3.2 * columns + 0.2, 2.9 * rows + 0.7), layout="constrained")
-    panels: Sequence[Axes] = drawn.subplots(rows, columns, squeeze=False).flatten()
+    panels: list[Axes] = list(drawn.subplots(rows, columns, squeeze=False).flatten())
     for panel, (label, table) in zip(panels, shown.items(), strict=False):
         _path(panel, table)
         panel.set_title(label, loc="left", fontsize=9)
