@@ -54,9 +54,8 @@ class Noise:
 
     def normal(self, *trailing: int) -> Tensor:
         """Standard normal numbers, ``[B, T, *trailing]`` float32; the same again at every call."""
-        angle = self.fold(0).uniform(*trailing)
-        radius = self.fold(1).uniform(*trailing)
-        return (torch.sqrt(-2 * torch.log(radius)) * torch.cos(2 * math.pi * angle)).float()
+        # by the inverse of the distribution: one number for one, and half the time of Box and Muller's pairs
+        return (math.sqrt(2) * torch.erfinv(2 * self.uniform(*trailing) - 1)).float()
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
