@@ -89,11 +89,29 @@ def test_any_micro_batch_gives_the_gradient_of_the_whole_batch(recipe: Maker, un
             assert difference < 1e-5, f"{name}: {difference}"
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int) -> None:
-    plain = module(recipe)
+JACOBIAN = tuple(f"objective.regularizers={{jsrr: {{product: {product}, weight: 0.5}}}}" for product in ("vjp", "jvp"))
+"""Regularizers that differentiate inside of the engine's forward."""
+
+
+@pytest.mark.parametrize("regularizers", JACOBIAN)
+def test_a_regularizer_of_the_jacobian_has_its_gradient_over_micro_batches(recipe: Maker, regularizers: str) -> None:
+    found = {}
+    for micro in (8, 2):
+        built = engine(module(recipe, regularizers), micro)
+        step(built, batch(), micro)
+        found[micro] = gradients(built)
+    for name, expected in found[8].items():
+        assert torch.allclose(found[2][name], expected, rtol=1e-4, atol=1e-6), name
+
+
+@pytest.mark.parametrize(
+    ("stage", "regularizers"), [(0, ""), (1, ""), (2, ""), (3, ""), *((s, r) for s in (0, 1, 2) for r in JACOBIAN)]
+)
+def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int, regularizers: str) -> None:
+    overrides = [regularizers] if regularizers else []
+    plain = module(recipe, *overrides)
     optimizer = AdamW(weight_decay=0.1, eps=1e-3).build(parameter_groups(plain))
-    built = engine(module(recipe), 8, stage=stage, clip=0.05)
+    built = engine(module(recipe, *overrides), 8, stage=stage, clip=0.05)
     for number in range(3):
         expected = plain_step(plain, optimizer, batch(number), 0.05, 1e-2)
         norm = step(built, batch(number), 8)
