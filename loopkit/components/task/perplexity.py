@@ -1,68 +1,12 @@
-"""What an evaluation asks of a model, and how answers become figures.
-
-A task only asks and marks. Evaluation owns batching, depths and caches: every request is answered once per depth, so a
-task never sees a model and needs no torch.
-"""
+"""How surprised a model is by text."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from loopkit.components.task import Answer, Corpus, Likelihood, Request, Task
 from loopkit.registry import register
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A request: the likelihood of every scored token of the split under evaluation.
-
-    Args:
-        key: Name of the request, unique within the task.
-    """
-
-    key: str = "corpus"
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """The answer to a ``Corpus``.
-
-    Args:
-        nll: Negative log-likelihood summed over the tokens, in nats, accumulated in fp64.
-        tokens: Number of tokens scored.
-        words: Number of words that those tokens spell, or ``None`` where the data has no words.
-        bytes: Number of UTF-8 bytes that those tokens spell, or ``None`` where the data has none.
-    """
-
-    nll: float
-    tokens: int
-    words: int | None = None
-    bytes: int | None = None
-
-
-Request = Corpus
-Answer = Likelihood
-
-
-class Task(ABC):
-    """A question put to a model at every depth. The figures of ``total`` are merged into each depth of the result."""
-
-    @abstractmethod
-    def requests(self) -> Iterator[Request]:
-        """Everything to be answered, each with a key of its own."""
-
-    @abstractmethod
-    def mark(self, request: Request, answer: Answer) -> dict[str, float]:
-        """The figures of one answer, at one depth."""
-
-    @abstractmethod
-    def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
-        """The figures of the task from the marks of all requests, at one depth.
-
-        A figure that cannot be formed is left out, never zero. One that is not finite is reported as such.
-        """
 
 
 @register("task", "perplexity")
@@ -81,6 +25,7 @@ class Perplexity(Task):
         yield Corpus()
 
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
+        assert isinstance(answer, Likelihood)
         known = {"nll": answer.nll, "tokens": answer.tokens, "words": answer.words, "bytes": answer.bytes}
         return {name: value for name, value in known.items() if value is not None}
 
