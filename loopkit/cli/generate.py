@@ -62,7 +62,7 @@ def command(
     """
     if system is not None and not chat:
         raise ValueError("--system is the system prompt of a conversation; add --chat")
-    texts = prompts or (sys.stdin.read(),)
+    texts = prompts or (sys.stdin.read().removesuffix("\n"),)
     if not all(texts):
         raise ValueError("the prompt is empty; give --prompt TEXT, or text on standard input")
 

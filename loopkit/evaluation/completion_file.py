@@ -1,4 +1,4 @@
-"""Every text written under evaluation, one JSON object a line: what an interrupted evaluation goes on from. No torch."""
+"""Every text written under evaluation, one JSON object a line: an interrupted evaluation goes on from it. No torch."""
 
 from __future__ import annotations
 

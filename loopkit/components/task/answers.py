@@ -49,13 +49,12 @@ def formula(answer: str) -> str:
     ``$2,125`` and ``2{,}125 dollars`` become ``2,125``, ``3 boys and 4 girls`` becomes ``3, 4``. LaTeX is left to the
     parser.
     """
-    found = answer.strip().strip("*_`").strip()
+    found = re.sub(r"^[*_`\s]+|[*_`\s.]+$", "", answer)
     maths = _MATHS.fullmatch(found)
     if maths:
         found = _content(maths)
     found = found.replace("{,}", ",").replace(r"\$", "")
     found = re.sub(r"[$€£¥]", "", found).strip()
-    found = re.sub(r"(?<=[^.])\.$", "", found).strip()
     if "\\" not in found and "=" not in found:
         found = re.sub(r"\s*\b(?:and|or)\b\s*", ", ", re.sub(r",\s*(and|or)\b", r" \1", found))
         if _WORD.search(found) and (numbers := _SIGNED.findall(found)):

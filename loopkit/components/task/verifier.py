@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import sys
 from typing import Any
+
+_WORDS = re.compile(r"\(?[A-Za-z][A-Za-z -]*\)?")
 
 MEMORY = 4 * 2**30
 """Bytes that it may take: a power tower is answered with an error, not with a machine that swaps."""
@@ -27,12 +30,17 @@ def compare(gold: str, answer: str, seconds: int) -> dict[str, bool]:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     config = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
-    right, said = (
-        parse(rf"$\boxed{{{text}}}$", extraction_config=config, parsing_timeout=seconds) for text in (gold, answer)
+    # a word is a product of letters to the parser, unless it is said to be text as the right one is
+    words = [rf"\text{{{answer}}}"] if _WORDS.fullmatch(answer) and r"\text" in gold else []
+    right, *forms = (
+        parse(rf"$\boxed{{{text}}}$", extraction_config=config, parsing_timeout=seconds)
+        for text in (gold, answer, *words)
     )
     if not right:
         raise ValueError(f"math-verify cannot read {gold!r}, which is said to be right")
-    return {"parsed": bool(said), "correct": bool(said) and bool(verify(right, said, timeout_seconds=seconds))}
+    correct = any(form and verify(right, form, timeout_seconds=seconds) for form in forms)
+    # what was not understood comes back as the text that it was
+    return {"parsed": correct or any(not isinstance(part, str) for part in forms[0]), "correct": correct}
 
 
 def main() -> None:
