@@ -120,7 +120,7 @@ def test_every_reference_solution_is_right_and_no_other_answer_is(form: str, sha
         (r"\text{(C)}", "C", True),
         (r"\text{(C)}", r"\text{C}", True),
         (r"\text{(C)}", "D", False),
-        ("x", "X", False),
+        ("ab", "ba", True),
     ],
 )
 def test_answers_are_compared_by_what_they_are_worth(right: str, said: str, correct: bool, judge: Judge) -> None:
