@@ -19,7 +19,7 @@ from tests.evaluation.conftest import Case
 
 PROMPTS = [
     "The tower of",
-    "The river of the north was old, and its rivers",
+    "The river of the north",
     "council",
     "The tower",
     "of the island was",
@@ -65,7 +65,9 @@ class Chosen:
 
 @pytest.fixture(scope="module")
 def case(make_case: Callable[..., Case]) -> Case:
-    return make_case("model.position=rope")
+    made = make_case("model.position=rope")
+    made.model.eval()
+    return made
 
 
 def settings(case: Case, **tasks: Any) -> Any:
