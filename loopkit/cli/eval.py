@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
 @click.option("--time", "timed", type=click.IntRange(min=0), default=0, help="Also time each depth alone on N batches.")
 @click.option("--exit", "exits", multiple=True, metavar="NAME", help="Benchmark an early-exit rule; may repeat.")
 @click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="NAME[=TYPE]",
+    help="Ask this task instead of what the recipe asks; may repeat.",
+)
+@click.option(
     "--set", "-s", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value under evaluate or data."
 )
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
@@ -49,6 +57,7 @@ def command(
     read_as: str,
     timed: int,
     exits: tuple[str, ...],
+    tasks: tuple[str, ...],
     overrides: tuple[str, ...],
     runs: Path,
     as_json: bool,
@@ -64,18 +73,21 @@ def command(
     import json
 
     from loopkit.data import prepare
-    from loopkit.evaluation import evaluate, write_result
+    from loopkit.evaluation import completions_of, evaluate, write_result
+    from loopkit.evaluation.measure import scores_text
     from loopkit.evaluation.trained_run import open_run
     from loopkit.report import console, depth_report, write_report
 
     options = {"split": split, "max_tokens": max_tokens, "batch": batch}
     chosen = [f"evaluate.{name}={value}" for name, value in options.items() if value is not None]
     _only_measurement(overrides)
-    opened = open_run(run, step=step, overrides=(*overrides, *chosen), device=_device(device), root=runs)
+    opened = open_run(run, step=step, overrides=(*overrides, *chosen), tasks=tasks, device=_device(device), root=runs)
     for warning in opened.warnings:
         click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
     recipe = opened.recipe
-    prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
+    prepared = None
+    if exits or timed or scores_text(recipe.evaluate):
+        prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
     shared: dict[str, Any] = {
         "length": recipe.data.length,
         "dtype": dtype or recipe.train.precision,
@@ -83,10 +95,20 @@ def command(
         "trained": opened.trained,
         "origin": opened.origin,
     }
-    if exits:
+    if exits and prepared is not None:
         _benchmark(opened, prepared, exits, shared, as_json)
         return
-    result = evaluate(opened.model, prepared, recipe.evaluate, wanted, timed_batches=timed, **shared)
+    result = evaluate(
+        opened.model,
+        prepared,
+        recipe.evaluate,
+        wanted,
+        tokenizer=opened.tokenizer,
+        timed_batches=timed,
+        completions=completions_of(opened.folder, opened.checkpoint.step),
+        writing=_writing,
+        **shared,
+    )
     path = write_result(result, opened.folder)
     written = write_report(opened.folder)
     if as_json:
@@ -94,6 +116,12 @@ def command(
     else:
         console().print(depth_report(result.to_json()))
         click.echo("\nwritten: " + ", ".join([str(path), *(str(opened.folder.path / name) for name in written)]))
+
+
+def _writing(task: str, depth: int, done: int, wanted: int) -> None:
+    """Say how far the texts of a task are, where somebody is looking."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{task}, depth {depth}: {done} of {wanted} texts", err=True, nl=done == wanted)
 
 
 def _benchmark(

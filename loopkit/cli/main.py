@@ -14,6 +14,7 @@ import click
 COMMANDS: dict[str, str] = {
     "train": "Train a recipe.",
     "eval": "Measure a run at every depth.",
+    "generate": "Go on from a prompt.",
     "validate": "Check recipes without running anything.",
     "plan": "Say what a recipe costs before it runs.",
     "audit": "Tell whether the state's scale is left to itself.",

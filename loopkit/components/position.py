@@ -17,7 +17,12 @@ class Position(nn.Module):
 
     Wiring: ``width``, ``max_length``. One instance serves the whole model. Padding carries ``PAD``; what it gets is
     never looked at, but must be finite.
+
+    Attributes:
+        limit: Number of positions that can be marked; ``None``: any.
     """
+
+    limit: int | None = None
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """``[B, T, D]``, before the prelude."""
@@ -46,6 +51,7 @@ class Learned(Position):
     def __init__(self, width: int, max_length: int) -> None:
         super().__init__()
         self.table = nn.Embedding(max_length, width)
+        self.limit = max_length
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         real = positions < PAD

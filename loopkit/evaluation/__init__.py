@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loopkit.evaluation.files import results_of, write_result
+from loopkit.evaluation.files import completions_of, results_of, write_result
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained
 from loopkit.recipe.depths import check_depths, format_depths, parse_depths
 
@@ -17,6 +17,7 @@ __all__ = [
     "Result",
     "Trained",
     "check_depths",
+    "completions_of",
     "evaluate",
     "format_depths",
     "parse_depths",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 if TYPE_CHECKING:
+    from loopkit.components.tokenizer import Tokenizer
     from loopkit.data import Prepared, Split
     from loopkit.model import LoopedModel
 
@@ -38,9 +39,8 @@ def split_of(prepared: Prepared, name: str) -> Split:
     return prepared.splits[name]
 
 
-def tokenizer_facts(prepared: Prepared) -> dict[str, Any]:
-    """``type``, ``size`` and ``fingerprint`` of the tokenizer."""
-    tokenizer = prepared.tokenizer
+def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
+    """``type``, ``size`` and ``fingerprint`` of a tokenizer."""
     name = type(tokenizer).registration.name  # type: ignore[attr-defined]
     return {"type": name, "size": tokenizer.size, "fingerprint": tokenizer.fingerprint()[:12]}
 

@@ -123,7 +123,7 @@ def exit_benchmark(
         "batch": size,
         "window": window,
         "read_as": read_as,
-        "tokenizer": tokenizer_facts(prepared),
+        "tokenizer": tokenizer_facts(prepared.tokenizer),
         **({} if trained is None else {"trained_depths": asdict(trained)}),
         "loops": loops,
         "tolerance": tolerance,

@@ -10,6 +10,7 @@ from loopkit.evaluation.result import Result
 from loopkit.runs import RunFolder, write_json
 
 _SETTINGS = ("slice", "dtype", "protocol", "window", "stride", "batch", "read_as", "units")
+_TASKS = ("tasks",)  # where texts were generated; a result without them keeps the name it always had
 
 
 def write_result(result: Result, folder: RunFolder) -> Path:
@@ -28,7 +29,11 @@ def write_result(result: Result, folder: RunFolder) -> Path:
     if result.origin.step is None:
         raise ValueError("a result without its optimizer step has no place in a run's folder")
     found = result.to_json()
-    settings = {name: found.get(name) for name in _SETTINGS} | {"depths": [row["depth"] for row in found["depths"]]}
+    settings = (
+        {name: found.get(name) for name in _SETTINGS}
+        | {name: found[name] for name in _TASKS if name in found}
+        | {"depths": [row["depth"] for row in found["depths"]]}
+    )
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
     path = folder.evaluations / f"{_stem(result.origin.step)}-{result.conditions.split}-{digest}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,6 +44,11 @@ def write_result(result: Result, folder: RunFolder) -> Path:
 def results_of(folder: RunFolder, step: int) -> list[Path]:
     """The results of one optimizer step, if it was evaluated."""
     return sorted(folder.evaluations.glob(f"{_stem(step)}-*.json"))
+
+
+def completions_of(folder: RunFolder, step: int) -> Path:
+    """The file of the texts that one optimizer step's weights wrote."""
+    return folder.evaluations / f"{_stem(step)}-completions.jsonl"
 
 
 def _stem(step: int) -> str:

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from loopkit.components.probe import Measured, Probe
-from loopkit.components.task import Likelihood, Task
+from loopkit.components.task import Corpus, Likelihood, Task
 from loopkit.evaluation.batches import Batches
 from loopkit.evaluation.circumstances import Dtype, device_name, ready, split_of, tokenizer_facts
+from loopkit.evaluation.completion_file import CompletionFile
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
 from loopkit.evaluation.sweep import ReadAs, Sweep, sweep
+from loopkit.evaluation.texts import Writing, evaluate_texts, joined
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.recipe.depths import check_depths, parse_depths
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loopkit.components.tokenizer import Tokenizer
     from loopkit.data import Prepared, Scoring, Split
     from loopkit.model import LoopedModel
     from loopkit.recipe.format import Evaluate
@@ -27,10 +32,11 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: LoopedModel,
-    prepared: Prepared,
+    prepared: Prepared | None,
     settings: Evaluate,
     depths: Sequence[int] | None = None,
     *,
+    tokenizer: Tokenizer | None = None,
     length: int | None = None,
     split: Literal["validation", "test", "train"] | None = None,
     batch: int | None = None,
@@ -41,17 +47,20 @@ def evaluate(
     origin: Origin | None = None,
     timed_batches: int = 0,
     progress: Callable[[int, int], None] = lambda done, batches: None,
+    completions: Path | None = None,
+    writing: Writing = lambda task, depth, done, wanted: None,
 ) -> Result:
-    """Score a split at every depth, from one pass where the model allows it, and run the probes.
+    """Score a split at every depth, from one pass where the model allows it, run the probes, and have texts written.
 
     The model is put into evaluation mode and given back in the mode it had; no random state is touched. The same call
     twice gives the same bits on the CPU.
 
     Args:
         model: The model.
-        prepared: Tokenizer and encoded splits.
+        prepared: Tokenizer and encoded splits; ``None`` will do where nothing is scored (see ``scores_text``).
         settings: The recipe's ``evaluate`` section.
         depths: In loops; ``None``: those of the settings, or from 1 to the most trained.
+        tokenizer: The model's, where ``prepared`` does not tell it.
         length: Inputs of a window; ``None``: as many as the model takes.
         split: Instead of the settings' split.
         batch: Instead of the settings' windows per forward pass.
@@ -63,6 +72,9 @@ def evaluate(
         origin: Where the model came from.
         timed_batches: Batches on which each depth is also run alone and timed; 0 leaves ``tokens_per_s`` out.
         progress: Called with the batches done and their number.
+        completions: File that keeps the texts of the tasks that ask for some, each as soon as it exists; an evaluation
+            that was interrupted goes on from it. ``None`` keeps none.
+        writing: Told a task, a depth, how many of its texts there are and how many there will be.
 
     Raises:
         ValueError: If a depth cannot be run, the split is not there or holds nothing to score, there is nothing to
@@ -77,12 +89,35 @@ def evaluate(
     check_depths(depths, model.max_depth)
     if not settings.tasks and not settings.probes:
         raise ValueError("evaluate.tasks and evaluate.probes are both empty; ask for evaluate.tasks.perplexity")
-    tasks: dict[str, Task] = {name: spec.build() for name, spec in settings.tasks.items()}
+    place = next(model.parameters()).device if device is None else torch.device(device)
+    origin = Origin() if origin is None else origin
+    tasks: dict[str, Task] = {name: spec.build() for name, spec in settings.tasks.items() if spec.target.scores}  # type: ignore[attr-defined]
+    texts = None
+    if len(tasks) < len(settings.tasks):
+        known = prepared.tokenizer if prepared is not None and tokenizer is None else tokenizer
+        if known is None:
+            raise ValueError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
+        file = CompletionFile(completions)
+        texts = evaluate_texts(
+            model,
+            known,
+            settings,
+            depths,
+            place,
+            dtype=dtype,
+            trained=trained,
+            origin=origin,
+            file=file,
+            writing=writing,
+        )
+        if not scores_text(settings) and not timed_batches:
+            return texts
+    if prepared is None:
+        raise ValueError("there is no text to score; give prepared, or ask for no task, probe or timing that needs it")
     probes: dict[str, Probe] = {name: spec.build() for name, spec in settings.probes.items()}
     text = split_of(prepared, settings.split)
     window = model.max_length if length is None else length
     scoring = text.scoring(window, settings.stride, settings.protocol, settings.max_tokens)
-    place = next(model.parameters()).device if device is None else torch.device(device)
     batches = Batches(scoring, settings.batch, place)
     most = model.max_loops if trained is None else trained.max
     with ready(model, place, dtype):
@@ -92,7 +127,7 @@ def evaluate(
             depths,
             read_as=read_as,
             trained=most,
-            greedy=any(request.greedy for task in tasks.values() for request in task.requests()),
+            greedy=any(isinstance(r, Corpus) and r.greedy for task in tasks.values() for r in task.requests()),
             probes=list(probes.values()),
             progress=lambda done: progress(done, len(batches)),
         )
@@ -106,7 +141,7 @@ def evaluate(
         split=text.name,
         slice=scoring.statement,
         data=text.report.fingerprint,
-        tokenizer=tokenizer_facts(prepared),
+        tokenizer=tokenizer_facts(prepared.tokenizer),
         dtype=dtype,
         device=device_name(place),
         protocol=settings.protocol,
@@ -118,8 +153,8 @@ def evaluate(
         words=scoring.words,
         bytes=scoring.bytes,
     )
-    return Result(
-        origin=Origin() if origin is None else origin,
+    scored = Result(
+        origin=origin,
         conditions=conditions,
         trained=trained,
         core_calls=found.core_calls,
@@ -130,6 +165,12 @@ def evaluate(
         units=outcome.units(timed_batches),
         notes=_notes(model, text, scoring),
     )
+    return scored if texts is None else joined(scored, texts)
+
+
+def scores_text(settings: Evaluate) -> bool:
+    """Whether anything asked for scores the split, so that its data is needed."""
+    return bool(settings.probes) or any(spec.target.scores for spec in settings.tasks.values())  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

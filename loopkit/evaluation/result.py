@@ -47,8 +47,8 @@ class Conditions:
     """How an evaluation was made.
 
     Args:
-        split: Part of the data.
-        slice: What of it was scored, in words.
+        split: Part of the data that was scored; where none was, the names of the tasks.
+        slice: What of it was scored, in words; ``None``, as all below that speak of scoring, where nothing was.
         data: Fingerprint of the split's text.
         tokenizer: ``type``, ``size`` and ``fingerprint``.
         dtype: Arithmetic, ``fp32`` or ``bf16_autocast``.
@@ -56,7 +56,7 @@ class Conditions:
         protocol: ``once`` scores each token once, ``paper_a`` overlapping windows in full.
         window: Inputs of a window, in tokens.
         stride: Tokens from one window to the next.
-        batch: Windows per forward pass.
+        batch: Windows, or texts, per forward pass.
         read_as: ``depth`` reads each depth as if it were the last loop, ``trained`` as training read it.
         tokens_scored: Number of scores.
         words: Words that they spell, or ``None``.
@@ -64,19 +64,19 @@ class Conditions:
     """
 
     split: str
-    slice: str
-    data: str
     tokenizer: Mapping[str, Any]
     dtype: str
     device: str
-    protocol: str
-    window: int
-    stride: int
     batch: int
-    read_as: str
-    tokens_scored: int
-    words: int | None
-    bytes: int | None
+    slice: str | None = None
+    data: str | None = None
+    protocol: str | None = None
+    window: int | None = None
+    stride: int | None = None
+    read_as: str | None = None
+    tokens_scored: int | None = None
+    words: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Result:
         passes: ``one`` for all depths, or ``one per depth``.
         depths: A row per depth: ``depth``, ``trained``, the figures of tasks and probes.
         tables: What probes found that is not one figure per depth.
+        tasks: Of each task that had texts generated: its options, how it asks, and one prompt in full.
+        completions: Name of the file in the run's folder that holds those texts.
         units: Definition and unit of the probes' figures.
         notes: What a reader should know, in sentences.
     """
@@ -106,12 +108,18 @@ class Result:
     tables: Mapping[str, Any] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    completions: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``json.dumps(..., allow_nan=False)``: what was not measured is absent, never zero."""
         found: dict[str, Any] = _known(asdict(self.origin)) | _known(asdict(self.conditions))
         if self.trained is not None:
             found["trained_depths"] = asdict(self.trained)
+        if self.tasks:
+            found["tasks"] = dict(self.tasks)
+        if self.completions is not None:
+            found["completions"] = self.completions
         found |= {"core_calls": self.core_calls, "batches": self.batches, "passes": self.passes}
         found["depths"] = [dict(row) for row in self.depths]
         for name in ("tables", "units", "notes"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def open_run(
     *,
     step: int | None = None,
     overrides: tuple[str, ...] = (),
+    tasks: Sequence[str] = (),
     device: torch.device | str | None = None,
     root: Path = Path("runs"),
 ) -> TrainedRun:
@@ -70,6 +72,8 @@ def open_run(
         run: Its folder or its name; None takes the newest.
         step: The checkpoint after so many optimizer steps; None takes the newest whole one.
         overrides: Changes to its recipe, for what does not touch the model: ``evaluate.batch=4``.
+        tasks: Ask these alone, as name or name=type, and no probes; empty asks what the recipe does. Overrides come
+            after, and may set their options.
         device: Where the model goes; None is the CPU.
         root: Where runs lie.
 
@@ -79,7 +83,8 @@ def open_run(
     """
     folder = RunFolder.open(run, root)
     checkpoint, warnings = _choose(folder, step)
-    trained, recipe = load_recipe(folder.resolved), load_recipe(folder.resolved, overrides=overrides)
+    trained = load_recipe(folder.resolved)
+    recipe = load_recipe(folder.resolved, overrides=(*_only(tasks, trained), *overrides))
     tokenizer = load_tokenizer(checkpoint.path / TOKENIZER)
     schedule: Schedule = recipe.train.schedule.build()
     model = build_model(
@@ -91,6 +96,22 @@ def open_run(
     )
     load_weights(model, checkpoint.path / WEIGHTS)
     return TrainedRun(folder, checkpoint, recipe, trained.hash, model.eval(), tokenizer, tuple(warnings))
+
+
+def _only(tasks: Sequence[str], recipe: Recipe) -> list[str]:
+    """Overrides that leave these tasks and no other; one that the recipe has keeps its options, unless given a type."""
+    if not tasks:
+        return []
+    wanted = {name: kind for name, _, kind in (task.partition("=") for task in tasks)}
+    evaluate = recipe.evaluate
+    gone = [f"evaluate.tasks.{name}=false" for name in evaluate.tasks if name not in wanted]
+    gone += [f"evaluate.probes.{name}=false" for name in evaluate.probes]
+    asked = [
+        f"evaluate.tasks.{name}.type={kind or name}"
+        for name, kind in wanted.items()
+        if kind or name not in evaluate.tasks
+    ]
+    return gone + asked
 
 
 def trained_depths(recipe: Recipe) -> Trained:

@@ -1,6 +1,29 @@
-"""Running a model on text: early exit."""
+"""Running a model on text: generation with a cache, and early exit."""
 
+from loopkit.inference.complete import Completed, complete
 from loopkit.inference.early_exit import Answer, Exited, exit_early, read_logits, read_nll
+from loopkit.inference.generate import Generated, generate
 from loopkit.inference.part import Part
+from loopkit.inference.policy import FULL, POLICIES, Policy, not_cacheable
+from loopkit.inference.prompts import positions_of
+from loopkit.inference.sampling import GREEDY, Sampling
 
-__all__ = ["Answer", "Exited", "Part", "exit_early", "read_logits", "read_nll"]
+__all__ = [
+    "FULL",
+    "GREEDY",
+    "POLICIES",
+    "Answer",
+    "Completed",
+    "Exited",
+    "Generated",
+    "Part",
+    "Policy",
+    "Sampling",
+    "complete",
+    "exit_early",
+    "generate",
+    "not_cacheable",
+    "positions_of",
+    "read_logits",
+    "read_nll",
+]

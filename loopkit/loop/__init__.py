@@ -1,7 +1,7 @@
 """The types that flow: a batch, its loops, what a component sees of a step, and the trajectory that all share."""
 
 from loopkit.loop.batch import IGNORE, PAD, Batch
-from loopkit.loop.cache import Cache, FullCache, Slot
+from loopkit.loop.cache import Cache, CodaCache, FullCache, Slot
 from loopkit.loop.looped_model import EVERY, LoopedModel
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
@@ -15,6 +15,7 @@ __all__ = [
     "PAD",
     "Batch",
     "Cache",
+    "CodaCache",
     "FullCache",
     "LoopedModel",
     "Loops",

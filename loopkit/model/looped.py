@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from loopkit.components.core import Core
-from loopkit.loop import EVERY, Batch, Cache, Loops, Noise, Step, Trajectory
+from loopkit.loop import EVERY, Batch, Cache, CodaCache, Loops, Noise, Step, Trajectory
 from loopkit.model.embedding import Embedding
 from loopkit.model.head import Head
 from loopkit.model.parts import Parts
@@ -213,6 +213,8 @@ class LoopedModel(nn.Module):
         step = t.context(at + 1, s)
         if at != t.loops.total:
             step = replace(step, loops=Loops.fixed(at))
+        if step.cache is not None:
+            step = replace(step, cache=CodaCache(step.cache, k))
         z: Tensor = self.readout(self.coda(h, step), k, at)
         return z
 

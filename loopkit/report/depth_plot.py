@@ -1,4 +1,4 @@
-"""The plot of an evaluation: perplexity and state norm against depth, the trained range marked."""
+"""The plot of an evaluation: perplexity, accuracy and state norm against depth, the trained range marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plot_depths(result: Mapping[str, Any], path: Path) -> Path:
-    """Draw perplexity and state norm against depth.
+    """Draw perplexity, accuracy of tasks and state norm against depth, as far as they were measured.
 
     Args:
         result: The JSON of an evaluation.
@@ -29,10 +29,15 @@ def draw_depths(result: Mapping[str, Any]) -> Figure:
     """The figure of ``plot_depths``, to be drawn under ``style()``."""
     rows = result["depths"]
     normed = [row for row in rows if "state_norm" in row]
-    drawn, panels = figure_of(2 if normed else 1)
-    _perplexity(panels[0], rows)
+    answered = _accuracies(rows)
+    scored = "window" in result or not answered
+    drawn, panels = figure_of(scored + bool(answered) + bool(normed))
+    if scored:
+        _perplexity(panels[0], rows)
+    if answered:
+        _accuracy(panels[int(scored)], answered)
     if normed:
-        _norms(panels[1], normed)
+        _norms(panels[-1], normed)
     trained = result.get("trained_depths")
     for panel in panels:
         depth_axis(panel, [row["depth"] for row in rows])
@@ -63,6 +68,27 @@ def _perplexity(panel: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
         fontsize=9,
         color=INK,
     )
+    panel.margins(y=0.18)
+
+
+def _accuracies(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Depths and accuracies of every task that has some."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        for name, figures in row.items():
+            if isinstance(figures, Mapping) and "accuracy" in figures:
+                found.setdefault(name, []).append((row["depth"], figures["accuracy"]))
+    return found
+
+
+def _accuracy(panel: Axes, answered: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    for index, (name, points) in enumerate(answered.items()):
+        depths, values = zip(*points, strict=True)
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        panel.plot(depths, [100 * value for value in values], color=colour, marker=marker, label=name)
+    panel.set_ylabel("accuracy (%)")
+    panel.set_ylim(bottom=0)
+    panel.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)
     panel.margins(y=0.18)
 
 
@@ -106,6 +132,9 @@ def shade(panel: Axes, trained: Mapping[str, Any]) -> None:
 
 def _slice(result: Mapping[str, Any]) -> str:
     """What was scored, and how, in a line as wide as the figure."""
+    if "window" not in result:
+        asked = [f"{task.get('problems', 'all')} of {name}" for name, task in result.get("tasks", {}).items()]
+        return f"{', '.join(asked)}; {result['dtype']}"
     protocol = "" if result["protocol"] == "once" else f", protocol {result['protocol']}"
     what = result.get("slice", "slice not stated").partition(";")[0]
     return f"{what}; windows of {result['window']}{protocol}, {result['dtype']}"
@@ -113,4 +142,7 @@ def _slice(result: Mapping[str, Any]) -> str:
 
 def _describe(result: Mapping[str, Any]) -> str:
     points = [f"{row['token_ppl']:.4g} at {row['depth']}" for row in result["depths"] if "token_ppl" in row]
-    return "Token perplexity by depth in loops: " + ", ".join(points)
+    parts = ["Token perplexity by depth in loops: " + ", ".join(points)] if points else []
+    for name, found in _accuracies(result["depths"]).items():
+        parts.append(f"Accuracy of {name} by depth in loops: " + ", ".join(f"{v:.4g} at {d}" for d, v in found))
+    return "; ".join(parts) or "Evaluation by depth in loops"

@@ -129,6 +129,8 @@ def facts(result: Evaluation) -> dict[str, str | None]:
         "windows": _windows(result),
         "arithmetic": f"{result['dtype']} on {result['device']}" if "device" in result else result["dtype"],
         "passes": _passes(result),
+        "asked": _asked(result),
+        "texts": result.get("completions"),
     }
 
 
@@ -148,21 +150,37 @@ def _tokenizer(result: Evaluation) -> str | None:
     return f"{tokenizer['type']}, {count(tokenizer['size'])} entries" if tokenizer else None
 
 
-def _scored(result: Evaluation) -> str:
-    return " = ".join(
+def _scored(result: Evaluation) -> str | None:
+    counts = " = ".join(
         f"{count(result[key])} {unit}"
         for key, unit in (("tokens_scored", "tokens"), ("words", "words"), ("bytes", "bytes"))
         if key in result
     )
+    return counts or None
 
 
-def _windows(result: Evaluation) -> str:
+def _windows(result: Evaluation) -> str | None:
+    if "window" not in result:
+        return None
     protocols = {"once": "every token once", "paper_a": "overlapping, tokens counted twice (protocol paper_a)"}
     protocol = protocols.get(result["protocol"], result["protocol"])
     return f"{count(result['window'])} tokens, stride {count(result['stride'])}, {protocol}"
 
 
-def _passes(result: Evaluation) -> str:
+def _asked(result: Evaluation) -> str | None:
+    """What texts were written for, task by task."""
+    return (
+        "; ".join(
+            f"{name}, {count(task['problems'])} texts at each depth" if "problems" in task else name
+            for name, task in result.get("tasks", {}).items()
+        )
+        or None
+    )
+
+
+def _passes(result: Evaluation) -> str | None:
+    if "read_as" not in result:
+        return None
     read = {"depth": "each depth read as if it were the last", "trained": "depths read as in training"}[
         result["read_as"]
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loopkit.data import Prepared
-from loopkit.evaluation import results_of, write_result
+from loopkit.evaluation import completions_of, results_of, write_result
 from loopkit.evaluation.result import Origin
 from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
@@ -53,6 +53,8 @@ class Measurement:
     def _evaluate(self, step: int) -> None:
         from loopkit.evaluation import evaluate
 
+        # the ranks of ZeRO-3 must do the same work, which a file that one of them writes would change
+        keeps = self.process.first and self.engine.stage != 3
         result = evaluate(
             self.engine.module.model,
             self.prepared,
@@ -61,6 +63,7 @@ class Measurement:
             device=self.process.device,
             dtype=self.recipe.train.precision,
             trained=self.trained,
+            completions=completions_of(self.folder, step) if keeps else None,
             origin=Origin(
                 run=self.folder.name,
                 recipe=self.recipe.name,

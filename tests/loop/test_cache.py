@@ -48,6 +48,48 @@ def test_one_token_at_a_time_equals_recomputation(lengths: list[int], position: 
 
 
 @torch.no_grad()
+def test_a_coda_that_is_read_in_every_loop_keeps_those_loops_apart() -> None:
+    model, loops = tiny(**(PARTS | {"carry": "readout"})), Loops.fixed(3)
+    batch = left_padded([8, 5], width=8)
+    whole = model.run(batch, loops)
+    cache = FullCache(2)
+    parts = [model.run(part_of(batch, *p), loops, cache=cache) for p in [(0, 5), (5, 6), (6, 8)]]
+    real = batch.positions < PAD
+    for k in (1, 2, 3):
+        cached = torch.cat([part.logits(k) for part in parts], dim=1)
+        torch.testing.assert_close(cached[real], whole.logits(k)[real], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_sequences_that_leave_change_nothing_for_the_others() -> None:
+    model, loops = tiny(**PARTS), Loops.fixed(3)
+    batch = left_padded([8, 3, 6], width=8)
+    whole = model.run(batch, loops).logits(3)
+    cache, left = FullCache(3, room=8), torch.tensor([2, 0])
+    model.run(part_of(batch, 0, 5), loops, cache=cache).logits(3)
+    before = cache.num_bytes
+    cache.narrow(left)
+    assert cache.num_bytes * 3 == before * 2
+    for i in (5, 6, 7):
+        got = model.run(part_of(batch, i, i + 1).rows(left), loops, cache=cache).logits(3)
+        torch.testing.assert_close(got[:, 0], whole[left, i], rtol=1e-5, atol=1e-5)
+    assert cache.num_bytes == cache_numbers(model, 3) * 4 * 2 * 8, "no more is reserved than there is room for"
+
+
+@torch.no_grad()
+def test_memory_doubles_and_tokens_are_not_copied_at_every_step() -> None:
+    cache, places, copied = FullCache(1), [], 0
+    for i in range(100):
+        keys = torch.full((1, 1, 1, 2), float(i))
+        seen, _, _ = cache.extend((1, 0), keys, keys, torch.tensor([[i]]), None)
+        copied += seen.data_ptr() not in places
+        places.append(seen.data_ptr())
+        assert seen[0, 0, :, 0].tolist() == list(range(i + 1))
+    assert copied <= 8
+    assert cache.num_bytes == 2 * 128 * 2 * 4
+
+
+@torch.no_grad()
 def test_padding_changes_nothing() -> None:
     model, loops = tiny(**PARTS), Loops.fixed(3)
     padded = left_padded([8, 3], width=8)
@@ -67,8 +109,8 @@ def test_padding_changes_nothing() -> None:
 def test_slots_and_bytes_are_those_that_are_announced() -> None:
     model, cache = tiny(**PARTS), FullCache(2)
     model.run(left_padded([8, 8], width=8), Loops.fixed(3), cache=cache).logits(3)
-    # layer 0 is the prelude, 1 and 2 the core, 3 the coda, which reads after the last loop
-    assert sorted(cache.slots) == [(0, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (4, 3)]
+    # layer 0 is the prelude, 1 and 2 the core, 3 the coda, which reads loop 3 after the last loop
+    assert sorted(cache.slots) == [(0, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (4, 3, 3)]
     assert cache.num_bytes == cache_numbers(model, 3) * 4 * 2 * 8
 
 

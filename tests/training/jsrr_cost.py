@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -65,22 +65,29 @@ def time_all(rounds: int) -> dict[str, dict[str, float]]:
                 seconds[form].append((time.process_time() - cpu, time.perf_counter() - clock))
     found = {}
     for form, times in seconds.items():
-        median = {name: statistics.median(part) for name, part in zip(("cpu_s", "clock_s"), zip(*times), strict=True)}
-        ratio = {
-            f"{name[:-2]}_ratio": statistics.median(a[i] / b[i] for a, b in zip(times, seconds["plain"], strict=True))
-            for i, name in enumerate(("cpu_s", "clock_s"))
+        found[form] = {
+            "cpu_s": statistics.median(cpu for cpu, _ in times),
+            "clock_s": statistics.median(clock for _, clock in times),
+            "cpu_ratio": statistics.median(a[0] / b[0] for a, b in zip(times, seconds["plain"], strict=True)),
+            "clock_ratio": statistics.median(a[1] / b[1] for a, b in zip(times, seconds["plain"], strict=True)),
         }
-        found[form] = median | ratio
     return found
 
 
 def memory(form: str) -> float:
-    """Growth of the largest resident size over three steps, in MiB; for a process of its own."""
+    """The largest growth of the resident size during three steps, in MiB; for a process of its own."""
     step = make_step(form)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: the high-water mark starts again from here
+    before = resident("VmRSS")
     for number in range(3):
         step(number)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return (resident("VmHWM") - before) / 1024
+
+
+def resident(name: str) -> int:
+    """A line of this process's status, in KiB."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0])
 
 
 def main() -> None:

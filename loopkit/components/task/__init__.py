@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,62 @@ class Likelihood:
     exact: int | None = None
 
 
-Request = Corpus
-Answer = Likelihood
+@dataclass(frozen=True)
+class Generate:
+    """A request: go on from a prompt, taking the likeliest token each time.
+
+    Args:
+        key: Name of the request, unique within the task.
+        prompt: The whole text that the model is given.
+        max_tokens: Most tokens of the answer.
+        stop: Strings that end it, beside the tokenizer's end of text.
+    """
+
+    key: str
+    prompt: str
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The answer to a ``Generate``.
+
+    Args:
+        text: What the model added, up to where it stopped and without what stopped it.
+        num_tokens: Tokens that it made.
+        finished: Whether it came to an end by itself, not by the limit of tokens or of the model's positions.
+    """
+
+    text: str
+    num_tokens: int
+    finished: bool
+
+
+Request = Corpus | Generate
+Answer = Likelihood | Completion
 
 
 class Task(ABC):
-    """A question put to a model at every depth. The figures of ``total`` are merged into each depth of the result."""
+    """A question put to a model at every depth.
+
+    The figures of ``total`` are merged into each depth of the result; those of a task that has texts generated stand
+    there under the task's name, because several of them may be asked at once.
+
+    Attributes:
+        scores: Whether its requests are of likelihood, for which the split under evaluation is read; else they are of
+            texts. A task does one or the other.
+    """
+
+    scores: ClassVar[bool] = True
 
     @abstractmethod
     def requests(self) -> Iterator[Request]:
         """Everything to be answered, each with a key of its own."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a reader of the result must know of the questions, as plain JSON values."""
+        return {}
 
     @abstractmethod
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from loopkit.components.task import Answer, Corpus, Request, Task
+from loopkit.components.task import Answer, Corpus, Likelihood, Request, Task
 from loopkit.registry import register
 
 
@@ -26,6 +26,7 @@ class Addition(Task):
         yield Corpus(greedy=True)
 
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
+        assert isinstance(answer, Likelihood)
         counts = {"exact": answer.exact, "right": answer.right, "sequences": answer.sequences, "tokens": answer.tokens}
         return {name: float(count) for name, count in counts.items() if count is not None}
 

@@ -1,11 +1,11 @@
-"""How surprised the model is by the text."""
+"""How surprised a model is by text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-from loopkit.components.task import Answer, Corpus, Request, Task
+from loopkit.components.task import Answer, Corpus, Likelihood, Request, Task
 from loopkit.registry import register
 
 
@@ -25,6 +25,7 @@ class Perplexity(Task):
         yield Corpus()
 
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
+        assert isinstance(answer, Likelihood)
         known = {"nll": answer.nll, "tokens": answer.tokens, "words": answer.words, "bytes": answer.bytes}
         return {name: value for name, value in known.items() if value is not None}
 

@@ -1,0 +1,231 @@
+"""Marking: reference solutions are right, and with another number or another item's answer they are wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("math_verify", reason="answers are compared with math-verify: install loopkit[test]")
+
+from loopkit.components.chat import REASONING_SYSTEM
+from loopkit.components.task import Completion, Generate
+from loopkit.components.task.judge import Judge, NoMathVerify, Verdict
+from loopkit.components.task.math import Math
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    judge = Judge(seconds=2)
+    yield judge
+    judge.stop()
+
+
+def raised(answer: str, other: str) -> str:
+    """The answer with its first number raised by one; another item's answer where it has none."""
+    number = re.search(r"\d+", answer)
+    if number is None:
+        return other
+    return answer[: number.start()] + str(int(number[0]) + 1) + answer[number.end() :]
+
+
+def gsm8k(data: Path) -> tuple[Path, list[str], list[str]]:
+    """The file, its solutions as they are, and with a wrong answer."""
+    path = data / "gsm8k" / "test.jsonl"
+    right = [json.loads(line)["answer"] for line in path.read_text().splitlines()]
+    parts = [solution.rpartition("####") for solution in right]
+    return path, right, [f"{text}#### {raised(answer.strip(), '')}" for text, _, answer in parts]
+
+
+def math500(data: Path) -> tuple[Path, list[str], list[str]]:
+    path = data / "math500" / "math500_test.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    wrong = [
+        row["solution"].rpartition(r"\boxed")[0] + rf"\boxed{{{raised(row['answer'], rows[i - 1]['answer'])}}}$."
+        for i, row in enumerate(rows)
+    ]
+    return path, [row["solution"] for row in rows], wrong
+
+
+def svamp(data: Path) -> tuple[Path, list[str], list[str]]:
+    path = data / "svamp" / "SVAMP.json"
+    answers = [row["Answer"] for row in json.loads(path.read_text())]
+    return path, [str(answer) for answer in answers], [str(answer + 1) for answer in answers]
+
+
+def bare(data: Path) -> tuple[Path, list[str], list[str]]:
+    """Nothing but the answers of MATH500."""
+    path = data / "math500" / "math500_test.jsonl"
+    answers = [json.loads(line)["answer"] for line in path.read_text().splitlines()]
+    return path, answers, [raised(answer, answers[i - 1]) for i, answer in enumerate(answers)]
+
+
+FORMS = {"gsm8k": gsm8k, "math500": math500, "svamp": svamp, "math500 bare": bare}
+
+
+def misjudged(form: str, data: Path, judge: Judge, every: int) -> list[tuple[str, str]]:
+    path, right, wrong = FORMS[form](data)
+    task = Math(dataset=form.partition(" ")[0], path=path)  # type: ignore[arg-type]
+    task._judge = judge
+    requests = list(task.requests())
+    assert len(requests) == len(right) == len(wrong)
+    found = []
+    for i in range(0, len(requests), every):
+        marks = [task.mark(requests[i], Completion(text, 9, True)) for text in (right[i], wrong[i])]
+        if [mark["correct"] for mark in marks] != [1, 0] or any(mark["unparsed"] for mark in marks):
+            found.append((right[i][-60:], wrong[i][-60:]))
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_twentieth_reference_solution_is_right_and_no_other_answer_is(
+    form: str, shared: Path, judge: Judge
+) -> None:
+    assert misjudged(form, shared / "data", judge, 20) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_every_reference_solution_is_right_and_no_other_answer_is(form: str, shared: Path, judge: Judge) -> None:
+    assert misjudged(form, shared / "data", judge, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "said", "correct"),
+    [
+        ("2125", "$2,125.00", True),
+        ("2125", "2{,}125 dollars", True),
+        ("1000", "1 000", True),
+        ("50", r"50\%", True),
+        ("50", "0.51", False),
+        ("7", "7(apples)", True),
+        ("3, 4", "4 girls and 3 boys", True),
+        ("3, 4", "3", False),
+        ("0.5", "1/2", True),
+        ("27", "27.0", True),
+        ("x=5", "5", True),
+        ("5", r"5\text{ cm}", True),
+        ("4", r"\sqrt{16}", True),
+        ("-3", "−3", True),
+        (r"\frac{1}{3}", "0.3", False),
+        (r"\text{Evelyn}", "Evelyn", True),
+        (r"\text{Evelyn}", "Eve", False),
+        (r"\text{(C)}", "C", True),
+        (r"\text{(C)}", r"\text{C}", True),
+        (r"\text{(C)}", "D", False),
+        ("ab", "ba", True),
+    ],
+)
+def test_answers_are_compared_by_what_they_are_worth(right: str, said: str, correct: bool, judge: Judge) -> None:
+    assert judge.compare(right, said) == Verdict(parsed=True, correct=correct)
+
+
+def test_what_cannot_be_read_is_no_answer(judge: Judge) -> None:
+    assert judge.compare("3", r"\frac{") == Verdict(parsed=False, correct=False)
+    with pytest.raises(ValueError, match="cannot read"):
+        judge.compare("", "3")
+
+
+def test_it_works_off_the_main_thread(judge: Judge) -> None:
+    found: list[Verdict] = []
+    threads = [threading.Thread(target=lambda n=n: found.append(judge.compare("3", str(n)))) for n in (3, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(verdict.correct for verdict in found) == [False, True, True]
+
+
+HANGS = """
+import json, sys, time
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    answer = json.loads(line)["answer"]
+    if answer == "hang":
+        time.sleep(60)
+    if answer == "die":
+        sys.exit(1)
+    print(json.dumps({"parsed": True, "correct": True}), flush=True)
+"""
+
+
+def test_a_comparison_that_never_returns_is_ended_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    monkeypatch.setattr("loopkit.components.task.judge._VERIFIER", tmp_path / "hangs.py")
+    judge = Judge(seconds=1)
+    assert judge.compare("1", "2").correct
+    started = time.monotonic()
+    for answer in ("hang", "die"):
+        assert judge.compare("1", answer) == Verdict(parsed=False, correct=False)
+        assert judge.compare("1", "2").correct
+    assert time.monotonic() - started < 30
+    judge.stop()
+
+
+def test_a_missing_package_is_named_before_anything_is_generated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "math_verify.py").write_text("raise ImportError('No module named math_verify')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(NoMathVerify, match=r"\(No module named math_verify\); install loopkit\[eval\]"):
+        next(task(tmp_path).requests())
+
+
+def task(folder: Path, **options: Any) -> Math:
+    path = folder / "problems.jsonl"
+    rows = [{"question": f"What is {n} + 1?", "answer": f"It is.\n#### {n + 1}"} for n in range(4)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return Math(path=path, **options)
+
+
+def asked(folder: Path, judge: Judge, **options: Any) -> Sequence[Generate]:
+    made = task(folder, **options)
+    made._judge = judge
+    return list(made.requests())  # type: ignore[arg-type]
+
+
+def test_what_is_asked(tmp_path: Path, judge: Judge) -> None:
+    requests = asked(tmp_path, judge, limit=2)
+    assert [request.key for request in requests] == ["1", "2"]
+    assert requests[0] == Generate(
+        "1",
+        f"<|im_start|>system\n{REASONING_SYSTEM}<|im_end|>\n<|im_start|>user\nWhat is 0 + 1?<|im_end|>\n"
+        "<|im_start|>assistant\n",
+        2048,
+        ("<|im_end|>",),
+    )
+    plain = asked(tmp_path, judge, template="plain", max_tokens=5, instruction="Be short.")
+    assert plain[3] == Generate("4", "Question: What is 3 + 1?\n\nBe short.\nAnswer:", 5, ("\nQuestion:",))
+    assert asked(tmp_path, judge, system="", stop=["a", "b"])[0] == Generate(
+        "1", "<|im_start|>user\nWhat is 0 + 1?<|im_end|>\n<|im_start|>assistant\n", 2048, ("a", "b")
+    )
+
+
+def test_figures_are_shares_of_all_problems(tmp_path: Path, judge: Judge) -> None:
+    made = task(tmp_path)
+    made._judge = judge
+    texts = [(r"\boxed{1}", True), ("#### 2", False), ("no idea", True), ("The answer is 5.", False)]
+    marks = [
+        made.mark(request, Completion(text, 3, finished))
+        for request, (text, finished) in zip(made.requests(), texts, strict=True)
+    ]
+    assert made.total(marks) == {"accuracy": 0.5, "unfinished": 0.5, "unparsed": 0.25}
+    assert made.total([]) == {}
+    assert made.facts()["problems"] == 4
+    assert "user\n{question}<|im_end|>" in made.facts()["prompt_template"]
+
+
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="split and revision are of the hub"):
+        Math(path=tmp_path, split="test")
+    with pytest.raises(ValueError, match="marker cannot be empty"):
+        Math(marker="")
