@@ -161,3 +161,14 @@ class TestTraining:
 
     def test_counts_the_loops_of_every_step(self, curves: Curves) -> None:
         assert loop_counts(curves(9, lambda step: 1 + step % 3)) == {1: 3, 2: 3, 3: 3}
+
+
+def test_accuracies_have_a_panel_of_their_own_and_perplexity_none_where_none_was_measured(tmp_path: Path) -> None:
+    rows = [{"depth": depth, "sums": {"accuracy": depth / 10, "unfinished": 0.0}} for depth in (1, 2, 4)]
+    result = {"depths": rows, "dtype": "fp32", "split": "sums", "tasks": {"sums": {"problems": 20}}}
+    with style():
+        drawn = draw_depths(result)
+    assert [panel.get_ylabel() for panel in drawn.axes] == ["accuracy (%)"]
+    assert drawn.axes[0].lines[0].get_ydata().tolist() == [10.0, 20.0, 40.0]
+    text = plot_depths(result, tmp_path / "depths.svg").read_text()
+    assert "Accuracy of sums by depth in loops: 0.1 at 1, 0.2 at 2, 0.4 at 4" in text

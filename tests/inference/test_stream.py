@@ -1,0 +1,33 @@
+"""Text shown while it is written: in the end it is the text, and nothing is ever taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopkit.components.tokenizer.bytes import Bytes
+from loopkit.inference.stream import Stream
+
+
+def pieces(text: str, stop: list[str], end: str) -> list[str]:
+    """What is shown of a text that comes byte by byte, and ends as it ends."""
+    shown: list[str] = []
+    tokens = [int(i) for i in Bytes().encode([text])[0]]
+    stream = Stream(Bytes(), stop, shown.append)
+    for count in range(1, len(tokens) + 1):
+        stream.more(tokens[:count])
+    stream.end(end)
+    return shown
+
+
+def test_letters_come_whole() -> None:
+    assert pieces("aé€", [], "aé€") == ["a", "é", "€", "\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "end"),
+    [("ab<end>cd", ["<end>"], "ab"), ("ab<e", ["<end>"], "ab<e"), ("a<<end>", ["<end>"], "a<"), ("xaab", ["aab"], "x")],
+)
+def test_nothing_of_a_stop_string_is_shown(text: str, stop: list[str], end: str) -> None:
+    shown = pieces(text, stop, end)
+    assert "".join(shown) == end + "\n"
+    assert len(shown) > 2 or len(end) == 1, "it appears as it is written"
