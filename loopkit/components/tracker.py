@@ -27,6 +27,10 @@ class RunInfo:
     resumed_from: int = 0
 
 
+class MissingPackage(ValueError):
+    """A tracker needs a package that is not installed."""
+
+
 class Tracker:
     """Where metrics also go; only the first rank has one.
 

@@ -11,16 +11,19 @@ from loopkit.runs.checkpoint import (
     begin_checkpoint,
     checkpoints,
     newest_checkpoint,
+    prune_checkpoints,
     publish_checkpoint,
 )
 
 
-def save(folder: Path, step: int, keep: int = 2) -> Path:
+def save(folder: Path, step: int, keep: int = 2, besides: tuple[int, ...] = ()) -> Path:
     partial = begin_checkpoint(folder, step)
     (partial / "weights").write_text(f"weights of step {step}")
     (partial / "tokenizer").mkdir()
     (partial / "tokenizer" / "vocabulary").write_text("words")
-    return publish_checkpoint(partial, step, keep).path
+    path = publish_checkpoint(partial, step).path
+    prune_checkpoints(folder, step, keep, besides)
+    return path
 
 
 def test_the_newest_stay_and_are_named_by_step(tmp_path: Path) -> None:
