@@ -180,7 +180,8 @@ class StepValues:
         return None
 
     def _loops(self) -> int:
-        return max((int(name.partition("/")[2]) for name in self.means if name.startswith("state_norm/")), default=0)
+        by_loop = [name.partition("/") for name in self.means]
+        return max((int(loop) for what, _, loop in by_loop if what in ("state_norm", "ce")), default=0)
 
 
 def line(
