@@ -83,5 +83,7 @@ def figure_of(rows: Sequence[Mapping[str, Any]], figure: str, depth: int | None)
         value = value.get(key) if isinstance(value, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         known = ", ".join(sorted(set(row) - {"depth", "trained", "not_finite"}))
-        raise ValueError(f"train.checkpoint.best: the evaluation has no number {figure!r} at depth {row['depth']}; {known}")
+        raise ValueError(
+            f"train.checkpoint.best: the evaluation has no number {figure!r} at depth {row['depth']}; {known}"
+        )
     return int(row["depth"]), float(value)

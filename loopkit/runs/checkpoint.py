@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopkit.runs.atomic import json_text, publish_folder, remove_folder, sync_folder, write_json
+from loopkit.runs.atomic import json_text, publish_folder, remove_folder, sync_folder, write_text
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -75,7 +75,8 @@ class Checkpoint:
         listed: dict[str, Any] = json.loads(text)
         if listed["format"] != FORMAT:
             raise CheckpointProblem(f"{manifest}: format {listed['format']}, this loopkit reads {FORMAT}")
-        if set(listed) != {"format", "step", "files"} or text != json_text(listed):
+        own = listed.pop("sha256", None)  # the first manifests had none
+        if set(listed) != {"format", "step", "files"} or text != _manifest_text(listed, signed=own is not None):
             raise CheckpointProblem(f"{manifest} is damaged")
         if listed["step"] != self.step:
             raise CheckpointProblem(f"{manifest} is of step {listed['step']}, its folder of step {self.step}")
@@ -160,7 +161,7 @@ def publish_checkpoint(partial: Path, step: int) -> Checkpoint:
         for path in sorted(partial.rglob("*"))
         if path.is_file()
     }
-    write_json(partial / MANIFEST, {"format": FORMAT, "step": step, "files": files})
+    write_text(partial / MANIFEST, _manifest_text({"format": FORMAT, "step": step, "files": files}))
     mode = (partial / MANIFEST).stat().st_mode
     for name in files:  # safetensors writes files that only their owner may read
         (partial / name).chmod(mode)
@@ -187,6 +188,12 @@ def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[in
             checkpoint.path.rename(gone)
             sync_folder(folder)
             remove_folder(gone)
+
+
+def _manifest_text(listed: dict[str, Any], *, signed: bool = True) -> str:
+    """The manifest as it is written, with a checksum of the rest of itself, so that damage to it is called by its name."""
+    own = hashlib.sha256(json_text(listed).encode()).hexdigest()
+    return json_text(listed | {"sha256": own} if signed else listed)
 
 
 def _sha256(path: Path) -> str:

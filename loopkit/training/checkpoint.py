@@ -126,8 +126,17 @@ def _facts(place: Place, recipe: Recipe, process: Process) -> dict[str, Any]:
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The plain part of a checkpoint: step, cursor, tokens, ranks, recipe."""
-    state: dict[str, Any] = json.loads((checkpoint.path / STATE).read_text(encoding="utf-8"))
+    """The plain part of a checkpoint: step, cursor, tokens, ranks, recipe.
+
+    Raises:
+        CheckpointProblem: If it is not readable, or something is missing in it.
+    """
+    path = checkpoint.path / STATE
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        place_of(state), state["recipe"]["train"]["loops_per"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointProblem(f"{path} does not hold the state of a run: {type(error).__name__}: {error}") from error
     return state
 
 

@@ -98,7 +98,9 @@ class Keeper:
         newest = max(results, key=lambda path: path.stat().st_mtime_ns)
         rows = json.loads(newest.read_text(encoding="utf-8"))["depths"]
         self._mark(step, rows)
-        return {str(row["depth"]): {name: row[name] for name in row if name not in ("depth", "trained")} for row in rows}
+        return {
+            str(row["depth"]): {name: row[name] for name in row if name not in ("depth", "trained")} for row in rows
+        }
 
     def _mark(self, step: int, rows: list[dict[str, Any]]) -> None:
         settings = self.recipe.train.checkpoint.best

@@ -30,9 +30,7 @@ class Watchdog:
         end: Ends the process; it must not need the thread that hangs.
     """
 
-    def __init__(
-        self, seconds: float | None, file: Path, rank: int = 0, end: Callable[[int], None] = os._exit
-    ) -> None:
+    def __init__(self, seconds: float | None, file: Path, rank: int = 0, end: Callable[[int], None] = os._exit) -> None:
         self.seconds, self.file, self.rank, self._end = seconds, file, rank, end
         self._last = time.monotonic()
         self._paused = 0

@@ -156,4 +156,9 @@ for steps, done in (((1, 2), 0), ((2, 3), 1)):
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select run_name, step, metrics from metrics order by id").fetchall()
     assert len({name for name, *_ in rows}) == 1
-    assert [(step, json.loads(metrics)["loss"]) for _, step, metrics in rows] == [(1, 10.0), (2, 5.0), (2, 5.0), (3, 10 / 3)]
+    assert [(step, json.loads(metrics)["loss"]) for _, step, metrics in rows] == [
+        (1, 10.0),
+        (2, 5.0),
+        (2, 5.0),
+        (3, 10 / 3),
+    ]

@@ -129,7 +129,10 @@ def test_a_step_that_only_health_finds_wrong_is_skipped_on_every_stage(recipe: M
     for stage in (0, 1, 2, 3):
         rule = "train.health.state_norm={limit: 1e-9, action: skip_step}"
         with pytest.raises(Unhealthy, match="2 steps in a row were skipped already") as stopped:
-            fit(recipe(rule, "train.health.max_skips=2", "train.checkpoint.every=1", STAGE.format(stage)), tmp_path / f"{stage}")
+            fit(
+                recipe(rule, "train.health.max_skips=2", "train.checkpoint.every=1", STAGE.format(stage)),
+                tmp_path / f"{stage}",
+            )
         assert (stopped.value.exit_code, stopped.value.step) == (3, 3)
         folder = RunFolder(tmp_path / f"{stage}")
         first, last = tensors(folder.path, 0), tensors(folder.path, 2)

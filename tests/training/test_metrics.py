@@ -112,7 +112,9 @@ def test_terms_are_averaged_over_scored_tokens() -> None:
 
 
 def test_the_largest_state_is_found() -> None:
-    assert StepValues({"loss": 1.0, "state_norm/1": 2.0, "state_norm/2": 9.0, "state_norm/3": 4.0}, None).largest_state() == (2, 9.0)
+    assert StepValues(
+        {"loss": 1.0, "state_norm/1": 2.0, "state_norm/2": 9.0, "state_norm/3": 4.0}, None
+    ).largest_state() == (2, 9.0)
     assert StepValues({"loss": 1.0}, None).largest_state() == (0, 0.0)
 
 

@@ -25,14 +25,22 @@ def raises(error: Exception) -> Any:
 
 
 def test_the_cpus_own_error_is_recognised() -> None:
-    with pytest.raises(OutOfMemory, match="step 4: there is not enough memory; try less") as ended, explained("step 4", "try less", None):
+    with (
+        pytest.raises(OutOfMemory, match="step 4: there is not enough memory; try less") as ended,
+        explained("step 4", "try less", None),
+    ):
         torch.empty(2**60, dtype=torch.uint8)
     assert ended.value.exit_code == 6
     assert isinstance(ended.value.__cause__, RuntimeError)
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError(), RuntimeError("CUDA error: out of memory")]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory"),
+    ],
 )
 def test_so_are_others(error: Exception) -> None:
     with pytest.raises(OutOfMemory), explained("a step", "try less", Path("c")):
@@ -64,7 +72,9 @@ def test_a_run_that_needs_too_much_can_go_on_with_less(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Engine, "micro_step", raises(torch.OutOfMemoryError("CUDA out of memory")))
-        with pytest.raises(OutOfMemory, match=r"step 1: .*micro-batch is 2: try --set train\.micro_batch=1.*00000000") as ended:
+        with pytest.raises(
+            OutOfMemory, match=r"step 1: .*micro-batch is 2: try --set train\.micro_batch=1.*00000000"
+        ) as ended:
             fit(recipe(), tmp_path / "run")
     assert ended.value.checkpoint == RunFolder(tmp_path / "run").checkpoint(0)
     fit(recipe(), tmp_path / "run", resume=True)

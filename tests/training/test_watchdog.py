@@ -48,7 +48,9 @@ def test_progress_and_pauses_are_no_hang(tmp_path: Path) -> None:
     assert not (tmp_path / "hung.txt").exists()
 
 
-def test_a_file_that_cannot_be_written_does_not_keep_it_alive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_written_does_not_keep_it_alive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     over = threading.Event()
     with Watchdog(0.05, tmp_path / "absent" / "hung.txt", end=lambda _: over.set()):
         assert over.wait(20)
