@@ -191,7 +191,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[in
 
 
 def _manifest_text(listed: dict[str, Any], *, signed: bool = True) -> str:
-    """The manifest as it is written, with a checksum of the rest of itself, so that damage to it is called by its name."""
+    """The manifest as it is written, with a checksum of the rest of itself: so damage to it is called by its name."""
     own = hashlib.sha256(json_text(listed).encode()).hexdigest()
     return json_text(listed | {"sha256": own} if signed else listed)
 

@@ -44,8 +44,8 @@ class Place:
 
     Args:
         step: Optimizer steps done.
-        sequences: Place in the stream of epochs: the data cursor, with the seed the sampler's whole state. A rewind moves
-            it on past the data that it leaves out.
+        sequences: Place in the stream of epochs: the data cursor, with the seed the sampler's whole state. A rewind
+            moves it on past the data that it leaves out.
         tokens: Real tokens trained on.
         micro: Sequences per forward pass, which ``micro_batch: auto`` must not choose anew.
         flops: Floating-point operations spent; None where they cannot be counted.

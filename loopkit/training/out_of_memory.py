@@ -62,4 +62,5 @@ def smaller_step(recipe: Recipe, sizes: Sizes) -> str:
         return f"{remedy}, which gives the same run but for rounding"
     if not recipe.train.checkpointing:
         return f"{now} already: try --set train.checkpointing=true, which keeps one loop at a time"
-    return f"{now} already, and train.checkpointing is on: try a shorter data.length, fewer loops in train.backprop, or ZeRO"
+    most = "try a shorter data.length, fewer loops in train.backprop, or ZeRO"
+    return f"{now} already, and train.checkpointing is on: {most}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,6 @@ class Attempt:
         if not self.process.any(self.error is not None):
             return
         if self.process.first:
-            try:
+            with suppress(OSError):  # it has no name that counts, and the next attempt removes it
                 remove_folder(self.folder)
-            except OSError:  # it has no name that counts, and the next attempt removes it
-                pass
         raise WriteFailed(self.step, self.what, self.error, self.checkpoint) from self.error

@@ -22,15 +22,19 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
+import torch._dynamo  # torch imports it when a model is first made on meta: seconds that no killed process needs to spend
 
+import loopkit.evaluation.measure
 from loopkit.recipe import load_recipe
-from loopkit.runs import RunFolder, newest_checkpoint
+from loopkit.registry.catalog import catalog
+from loopkit.runs import newest_checkpoint
 from loopkit.runs.checkpoint import checkpoints
 from loopkit.training.quiet import deepspeed
 from loopkit.training.stop import Ended
 from tests.training.runs import assert_same_bits, fit
 
 deepspeed(torch.device("cpu"))
+catalog()
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([__spec__.name if __spec__ else __name__])
 

@@ -54,8 +54,13 @@ def test_by_default_only_what_is_not_finite_is_wrong(recipe: Maker) -> None:
     event = judge.judge(3, values(norm=math.inf), History(), "ab")
     assert event is not None
     assert event.line() == {
-        **{"step": 3, "event": "not_finite", "action": "stop", "what": "the state of loop 1 is inf"},
-        **{"value": None, "limit": None, "batch_sha": "ab"},
+        "step": 3,
+        "event": "not_finite",
+        "action": "stop",
+        "what": "the state of loop 1 is inf",
+        "value": None,
+        "limit": None,
+        "batch_sha": "ab",
     }
 
 
