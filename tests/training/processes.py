@@ -22,9 +22,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch imports it when a model is first made on meta: seconds that no killed process needs to spend
+import torch._dynamo  # imported by torch when a model is first made on meta, which takes seconds
 
-import loopkit.evaluation.measure
+import loopkit.evaluation.measure  # noqa: F401  (imported by training when it first evaluates)
 from loopkit.recipe import load_recipe
 from loopkit.registry.catalog import catalog
 from loopkit.runs import newest_checkpoint
@@ -101,6 +101,9 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
         AssertionError: If a checkpoint was lost, a run began anew, or one ended otherwise than the one left alone.
     """
     rng, seen = random.Random(seed), Killed()
+    warm = SERVER.Process(target=int)  # the server's own imports are no part of a run
+    warm.start()
+    finish([warm])
     began = time.monotonic()
     assert finish(start(recipe, home / "alone")) == [0]
     whole = time.monotonic() - began
@@ -110,10 +113,11 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
         reached = -1
         while True:
             enough = seen.kills >= kills and seen.writing >= writing
+            since = time.time_ns()
             (process,) = start(recipe, folder, resume=reached >= 0)
             if not enough:
                 needs = writing - seen.writing >= kills - seen.kills or rng.random() < 0.5
-                _wait(process, folder, rng, whole, until_writing=needs)
+                _wait(process, folder, rng, whole, since if needs else None)
                 process.kill()
             code = finish([process])[0]
             if code == 0:
@@ -127,7 +131,7 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
             assert checkpoint.step >= reached, f"step {reached} was lost, {checkpoint.step} is left"
             reached = checkpoint.step
             seen.kills += 1
-            seen.writing += any((folder / "checkpoints").glob(".step-*"))
+            seen.writing += _writing(folder, since)
             seen.resumed_from.append(reached)
         assert_same_bits(home / "alone", folder, last)
         seen.runs += 1
@@ -135,15 +139,24 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
     return seen
 
 
-def _wait(process: BaseProcess, folder: Path, rng: random.Random, whole: float, *, until_writing: bool) -> None:
+def _wait(process: BaseProcess, folder: Path, rng: random.Random, whole: float, writing_since: int | None) -> None:
     """Until a random moment of the run, or of the writing of a checkpoint that is met at a random moment."""
     end = time.monotonic() + rng.uniform(0.1, 0.8) * whole
     while process.is_alive() and time.monotonic() < end:
         time.sleep(0.001)
-    if until_writing:
-        while process.is_alive() and not any((folder / "checkpoints").glob(".step-*.partial")):
+    if writing_since is not None:
+        while process.is_alive() and not _writing(folder, writing_since):
             time.sleep(0.0002)
         time.sleep(rng.uniform(0, 0.015))
+
+
+def _writing(folder: Path, since: int) -> bool:
+    """Whether there is a checkpoint without a name that was touched since then: earlier kills leave some, too."""
+    for path in (folder / "checkpoints").glob(".step-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime_ns > since:
+                return True
+    return False
 
 
 def main() -> None:
