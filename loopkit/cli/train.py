@@ -30,8 +30,20 @@ def command(
 ) -> None:
     """Train RECIPE, a path or the name of a shipped recipe.
 
-    The run goes to runs/NAME. Ctrl-C saves a checkpoint and says how to go on. Exit codes: 0 trained, 2 something is
-    wrong with the recipe, the data or the run, 3 a loss was not finite, 130 or 143 interrupted.
+    The run goes to runs/NAME. Ctrl-C saves a checkpoint and says how to go on.
+
+    \b
+    Exit codes:
+      0         trained
+      1         a mistake in the program, with a traceback
+      2         something is wrong with the recipe, the data or the run
+      3         train.health stopped it: a number not finite, a state too large,
+                a loss that jumped
+      4         no progress for train.health.hang seconds; the stacks are in the
+                run folder
+      5         the run folder could not be written to: the disk is full
+      6         not enough memory; says which micro-batch to try
+      130, 143  interrupted by Ctrl-C or SIGTERM; a checkpoint was written
     """
     from loopkit.recipe import load_recipe
     from loopkit.runs import NoRun, RunFolder, check_name, run_name
@@ -45,16 +57,15 @@ def command(
         known = ", ".join(other.name for other in RunFolder.all(runs)) or "none"
         raise NoRun(f"there is no run {folder.path} to go on with; say which with --name; runs in {runs}: {known}")
 
-    from loopkit.training.stop import Interrupted, NotFinite
+    from loopkit.training.stop import Ended, Interrupted
     from loopkit.training.train import train
 
     try:
         trained = train(resolved, folder=folder, resume=resume, verbose=verbose)
-    except Interrupted as stop:
-        click.echo(f"\n{stop}\ngo on with: {_again(sys.argv)}", err=True)
-        sys.exit(stop.exit_code)
-    except NotFinite as stop:
-        click.echo(f"\nerror: {stop}", err=True)
+    except Ended as stop:
+        click.echo(f"\n{'' if isinstance(stop, Interrupted) else 'error: '}{stop}", err=True)
+        if stop.resumable:
+            click.echo(f"go on with: {_again(sys.argv)}", err=True)
         sys.exit(stop.exit_code)
     _finish(trained.folder)
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import PositiveFloat
+
+from loopkit.registry import register
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,10 @@ class RunInfo:
     recipe: Mapping[str, Any]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     resumed_from: int = 0
+
+
+class MissingPackage(ValueError):
+    """A tracker needs a package that is not installed."""
 
 
 class Tracker:
@@ -54,3 +65,137 @@ class Tracker:
             status: ``finished``, ``interrupted`` or ``failed``.
         """
         raise NotImplementedError
+
+
+def needs_package(tracker: str, package: str) -> None:
+    """Refuse to make a tracker whose package is not installed, before anything has begun.
+
+    Raises:
+        MissingPackage: If it is not, naming what to install.
+    """
+    if find_spec(package) is None:
+        raise MissingPackage(
+            f"tracker {tracker} needs the package {package}, which is not installed: pip install 'loopkit[track]', "
+            f"or leave it out with --set trackers.{tracker}=false"
+        )
+
+
+@register("tracker", "tensorboard")
+class TensorBoard(Tracker):
+    """Event files in the run's folder, for ``tensorboard --logdir runs``.
+
+    A resumed run goes on in the same folder; what was logged after its checkpoint is hidden.
+
+    Args:
+        flush_seconds: At most so much is lost when the process is killed, in seconds.
+    """
+
+    def __init__(self, *, flush_seconds: PositiveFloat = 30.0) -> None:
+        needs_package("tensorboard", "tensorboard")
+        self.flush_seconds = flush_seconds
+        self._writer: Any = None
+
+    def open(self, run: RunInfo) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # events with a step of at least this number, from before, are dropped by the viewer
+        purge = run.resumed_from + 1 if run.resumed_from else None
+        self._writer = SummaryWriter(
+            str(run.folder / "tensorboard"), purge_step=purge, flush_secs=max(1, round(self.flush_seconds))
+        )
+        if not run.resumed_from:
+            self._writer.add_text("recipe", "```json\n" + json.dumps(run.recipe, indent=2) + "\n```", 0)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self, status: str) -> None:
+        self._writer.close()
+
+
+@register("tracker", "wandb")
+class WeightsAndBiases(Tracker):
+    """A run at Weights & Biases, or in the run's folder until ``wandb sync`` sends it.
+
+    The id is kept in the run's folder, so a resumed run goes on in the same place. Steps are a metric of their own:
+    a resumed run repeats some, which Weights & Biases would otherwise refuse.
+
+    Args:
+        project: Where the run is filed.
+        entity: Whose project; null takes the user's own.
+        mode: Whether to send at once or to keep everything in the run's folder.
+    """
+
+    def __init__(
+        self, *, project: str = "loopkit", entity: str | None = None, mode: Literal["online", "offline"] = "online"
+    ) -> None:
+        needs_package("wandb", "wandb")
+        self.project, self.entity, self.mode = project, entity, mode
+        self._run: Any = None
+
+    def open(self, run: RunInfo) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=self.project,
+            entity=self.entity,
+            mode=self.mode,
+            name=run.name,
+            id=kept_id(run.folder / "wandb.json"),
+            resume="allow",
+            dir=str(run.folder),
+            config=dict(run.recipe),
+            settings=wandb.Settings(console="off"),  # progress bars are no log
+        )
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log({**metrics, "step": step})
+
+    def close(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "finished" else 1)
+
+
+@register("tracker", "trackio")
+class Trackio(Tracker):
+    """A run in a local Trackio database, for ``trackio show``.
+
+    Args:
+        project: Where the run is filed.
+        space: A Hugging Face Space to send to, such as ``me/dashboard``; null keeps everything on this machine.
+    """
+
+    def __init__(self, *, project: str = "loopkit", space: str | None = None) -> None:
+        needs_package("trackio", "trackio")
+        self.project, self.space = project, space
+        self._run: Any = None
+
+    def open(self, run: RunInfo) -> None:
+        import trackio
+
+        self._run = trackio.init(
+            project=self.project,
+            name=f"{run.name}-{kept_id(run.folder / 'trackio.json')}",  # names are all that tells its runs apart
+            space_id=self.space,
+            config=dict(run.recipe),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self, status: str) -> None:
+        self._run.finish()
+
+
+def kept_id(file: Path) -> str:
+    """The id that a service knows this run by: made once, and read from the run's folder ever after."""
+    if file.is_file():
+        return str(json.loads(file.read_text(encoding="utf-8"))["id"])
+    made = secrets.token_hex(4)
+    file.write_text(json.dumps({"id": made}) + "\n", encoding="utf-8")
+    return made

@@ -8,7 +8,7 @@ from typing import Any
 
 from loopkit.recipe.node import Node, Problem, RecipeError
 from loopkit.registry.catalog import Catalog
-from loopkit.registry.schema import MISSING, Annotation, Option, Schema, SectionRef, Slot, SlotList, SlotMap
+from loopkit.registry.schema import MISSING, Annotation, Leaf, Option, Schema, SectionRef, Slot, SlotList, SlotMap
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Merger:
         return Node(entries, over.origin)
 
     def _written_out(self, node: Node, annotation: Slot | SectionRef, default: Any) -> Node:
-        """The map that a short form stands for: a name for a component, a bare number for its first option."""
+        """The map that a short form stands for: a name for a component, a bare value for its first option."""
         value = node.value
         if isinstance(value, dict | list) or value is None:
             return node
@@ -94,8 +94,10 @@ class Merger:
         words = schema.traits.get("words", {}) if schema else {}
         if isinstance(value, str) and value in words:
             return Node({key: Node(item, node.origin) for key, item in words[value].items()}, node.origin)
-        if schema and schema.short and not isinstance(value, bool | str):
-            return Node({schema.short: node}, node.origin)
+        if schema and schema.short and not isinstance(value, bool):
+            option = schema.options[schema.short].annotation
+            if not isinstance(value, str) or (isinstance(option, Leaf) and option.takes_text):
+                return Node({schema.short: node}, node.origin)
         return node
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import warnings
@@ -49,12 +50,47 @@ class Recipe(Sections):
 
     @property
     def hash(self) -> str:
-        """Twelve hexadecimal digits that change with any value."""
-        return hashlib.sha256(json.dumps(self.values, sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits that change with any value.
+
+        A run is known by this hash for years: keys that the format gained since count only where they are set, so that
+        it stays the same when loopkit learns something new.
+        """
+        return hashlib.sha256(json.dumps(_without_later(self.values), sort_keys=True).encode()).hexdigest()[:12]
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
         return yaml.dump(self.values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+LATER: tuple[Path, ...] = (("train", "health"), ("train", "checkpoint", "best"))
+"""Sections that joined the format after the first runs had been made."""
+
+
+def _without_later(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values less the sections of ``LATER`` that say nothing but what they say by default."""
+    kept: dict[str, Any] = copy.deepcopy(dict(values))
+    for *parents, last in LATER:
+        node, annotation = kept, ROOT
+        for key in parents:
+            node, annotation = node[key], _section(annotation, key)
+        if node.get(last) == _defaults(_section(annotation, last)):
+            del node[last]
+    return kept
+
+
+def _section(section: SectionRef, key: str) -> SectionRef:
+    inner = format_sections()[section.name].options[key].annotation
+    assert isinstance(inner, SectionRef)
+    return inner
+
+
+def _defaults(section: SectionRef) -> dict[str, Any]:
+    """A section as it is resolved where nothing is written."""
+    options = format_sections()[section.name].options
+    return {
+        name: _defaults(option.annotation) if isinstance(option.annotation, SectionRef) else option.default
+        for name, option in options.items()
+    }
 
 
 class _Dumper(yaml.SafeDumper):

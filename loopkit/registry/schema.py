@@ -30,6 +30,11 @@ class Leaf:
     type: Any
     text: str = ""
 
+    @property
+    def takes_text(self) -> bool:
+        """Whether any text will do."""
+        return "str" in self.text.split(" | ")
+
 
 @dataclass(frozen=True)
 class Slot:

@@ -11,17 +11,26 @@ from typing import Any
 def write_text(path: Path, text: str) -> None:
     """Replace a file's content; readers see the old text or the new, never a part of it."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk needs the room
+        partial.unlink(missing_ok=True)
+        raise
     partial.replace(path)
     sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file, indented, with a newline at its end; not-a-number is refused."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """JSON as this project writes it."""
+    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def publish_folder(partial: Path, final: Path) -> None:

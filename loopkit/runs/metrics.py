@@ -1,4 +1,8 @@
-"""``metrics.jsonl``: one line of JSON per logged optimizer step."""
+"""``metrics.jsonl``: one line of JSON per logged optimizer step, and one per event.
+
+A line with the key ``event`` says what went wrong at a step and what was done about it (``loopkit/training/health.py``
+has its form); every other line is the measurement of a step. Lines stand in the order in which things happened.
+"""
 
 from __future__ import annotations
 
@@ -46,20 +50,54 @@ class MetricsLog:
         self.close()
 
 
+EVENT = "event"
+"""The key that makes a line the record of an event."""
+REWOUND_TO = "to_step"
+"""The key of an event after which the run went on from an earlier step."""
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a metrics file; a last line cut off by a killed process does not count.
+    """The measurement of every logged step; a last line cut off by a killed process does not count.
 
     Raises:
         ValueError: If a line is not JSON, naming file and line.
     """
-    return [json.loads(line) for line in _whole_lines(path)]
+    return [record for record in _records(path) if EVENT not in record]
 
 
-def cut_metrics(path: Path, step: int) -> None:
-    """Drop the lines after an optimizer step, so that a resumed run does not tell the same step twice."""
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """What went wrong, and what was done about it, in the order in which it happened.
+
+    Raises:
+        ValueError: If a line is not JSON, naming file and line.
+    """
+    return [record for record in _records(path) if EVENT in record]
+
+
+def cut_metrics(path: Path, step: int, *, rewinding: bool = False) -> None:
+    """Drop what happened after an optimizer step, so that the same step is not told twice.
+
+    Args:
+        path: The metrics file.
+        step: Where the run goes on.
+        rewinding: Keep the rewinds that came back to this very step. A run that is resumed there drops them, because
+            it will find the same reason for them again.
+    """
     if path.exists():
-        kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
+        kept = [line for line in _whole_lines(path) if _past(json.loads(line), step, rewinding)]
         write_text(path, "".join(line + "\n" for line in kept))
+
+
+def _past(record: Mapping[str, Any], step: int, rewinding: bool) -> bool:
+    """Whether a line tells of something before a step. A checkpoint newer than the one a rewind came back to was
+    written after the rewind."""
+    if REWOUND_TO in record:
+        return bool(record[REWOUND_TO] < step + rewinding)
+    return bool(record["step"] <= step)
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _whole_lines(path)]
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -83,6 +84,25 @@ class Engine:
             return None
         norm = self.deepspeed.get_global_grad_norm()
         return None if norm is None else float(norm)
+
+    def skip(self) -> None:
+        """End the step without an update: its gradients are dropped, weights and optimizer stay as they are."""
+        assert self.deepspeed.is_gradient_accumulation_boundary(), "skip() before the last micro-step"
+        optimizer = self.deepspeed.optimizer
+        # ZeRO drops a step of its own accord when the gradient has no finite norm; torch's optimizers do not
+        name, stand_in = {
+            0: ("step", lambda: None),
+            3: ("_get_norm_groups", lambda: [math.inf]),
+        }.get(self.stage, ("scaled_global_norm", lambda: math.inf))
+        setattr(optimizer, name, stand_in)
+        try:
+            self.deepspeed.step()
+        finally:
+            delattr(optimizer, name)
+
+    def close(self) -> None:
+        """Give the memory back before another engine is made."""
+        self.deepspeed.destroy()
 
     def _fill_missing(self) -> None:
         """A parameter that no loop used gets a gradient of zero, as it does where ranks average: the update must not

@@ -20,7 +20,7 @@ class Measured:
     """What one micro-step measured, still on the device.
 
     Args:
-        names: ``loss``, ``ce/K``, ``state_norm/K`` and ``regularizers/NAME``.
+        names: ``loss``, ``ce/K``, ``state_norm/K``, ``regularizers/NAME`` and ``terms/NAME``.
         values: fp32, one for each name.
     """
 
@@ -65,7 +65,8 @@ class StepMetrics:
     """What the micro-steps of one optimizer step measured.
 
     Per-loop cross-entropy is averaged over scored tokens, state norms over real tokens, of the sequences that ran the
-    loop, and all else over micro-steps: so each is what one pass over the whole batch would have measured.
+    loop, terms of the supervision over scored tokens, and all else over micro-steps: so each is what one pass over the
+    whole batch would have measured.
 
     Args:
         shift: Whether micro-steps of fewer loops are counted as the last loops of the step, not as the first. So it is
@@ -105,14 +106,17 @@ class StepMetrics:
                 if what in ("ce", "state_norm"):
                     by_loop = counts.scored_by_loop if what == "ce" else counts.tokens_by_loop
                     name, weight = f"{what}/{int(loop) + moved}", by_loop[int(loop) - 1]
+                elif what == "terms":
+                    weight = counts.scored
                 sums[name][0] += weight * value if weight else 0.0
                 sums[name][1] += weight
         norm = next(numbers, None)
         # the ranks run the same loops, so they have measured the same things
         names = sorted(sums)
-        flat = process.sum([number for name in names for number in sums[name]])
+        lost = norm is not None and not math.isfinite(norm)
+        *flat, lost_anywhere = process.sum([number for name in names for number in sums[name]] + [float(lost)])
         means = {name: _ratio(*flat[2 * i : 2 * i + 2]) for i, name in enumerate(names)}
-        return StepValues(means, norm)
+        return StepValues(means, norm if lost or not lost_anywhere else math.nan)
 
 
 def _ratio(total: float, weight: float) -> float | None:
@@ -125,7 +129,7 @@ class StepValues:
 
     Args:
         means: By the names of ``Measured``; None where nothing was scored.
-        grad_norm: Global norm of the gradient before clipping.
+        grad_norm: Global norm of the gradient before clipping; not finite on all ranks if it is so on any.
     """
 
     means: dict[str, float | None]
@@ -141,28 +145,43 @@ class StepValues:
     @property
     def regularizers(self) -> dict[str, float | None]:
         """Unweighted values by name."""
-        mark = "regularizers/"
+        return self._named("regularizers/")
+
+    @property
+    def terms(self) -> dict[str, float | None]:
+        """Other figures of the supervision by name."""
+        return self._named("terms/")
+
+    def _named(self, mark: str) -> dict[str, float | None]:
         return {name.removeprefix(mark): value for name, value in self.means.items() if name.startswith(mark)}
 
     def by_loop(self, what: str, total: int) -> list[float | None]:
         """``ce`` or ``state_norm`` of loops 1 .. total, None where there is none."""
         return [self.means.get(f"{what}/{k}") for k in range(1, total + 1)]
 
-    def fault(self, total: int) -> str | None:
-        """What is not finite first in the order of computation, with its loop, or None where all is well."""
-        for k in range(1, total + 1):
+    def largest_state(self) -> tuple[int, float]:
+        """The loop after which the state is largest, and its mean norm; zero where no state was measured."""
+        norms = [(value, k) for k in range(1, self._loops() + 1) if (value := self.means.get(f"state_norm/{k}"))]
+        value, k = max(norms, default=(0.0, 0))
+        return k, value
+
+    def fault(self) -> tuple[str, float] | None:
+        """What is not finite first in the order of computation, with its loop and value, or None where all is well."""
+        for k in range(1, self._loops() + 1):
             for what, words in (("state_norm", "the state"), ("ce", "the cross-entropy")):
                 value = self.means.get(f"{what}/{k}")
                 if value is not None and not math.isfinite(value):
-                    return f"{words} of loop {k} is {value}"
-        for name, value in self.regularizers.items():
+                    return f"{words} of loop {k} is {value}", value
+        named = [(f"the regularizer {name}", value) for name, value in self.regularizers.items()]
+        named += [(f"the term {name}", value) for name, value in self.terms.items()]
+        for words, value in [*named, ("the loss", self.loss), ("the gradient's norm", self.grad_norm)]:
             if value is not None and not math.isfinite(value):
-                return f"the regularizer {name} is {value}"
-        if not math.isfinite(self.loss):
-            return f"the loss is {self.loss}"
-        if self.grad_norm is not None and not math.isfinite(self.grad_norm):
-            return f"the gradient's norm is {self.grad_norm}"
+                return f"{words} is {value}", value
         return None
+
+    def _loops(self) -> int:
+        by_loop = [name.partition("/") for name in self.means]
+        return max((int(loop) for what, _, loop in by_loop if what in ("state_norm", "ce")), default=0)
 
 
 def line(
@@ -199,6 +218,7 @@ def line(
         "loss": values.loss,
         "ce": values.by_loop("ce", total),
         "regularizers": values.regularizers,
+        "terms": values.terms,
         "loops": total,
         "loops_mean": loops_mean,
         "backprop_loops": backprop,

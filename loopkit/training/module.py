@@ -52,6 +52,7 @@ class TrainingModule(nn.Module):
         found = {"loss": outcome.loss}
         found |= {f"ce/{k}": value for k, value in outcome.ce.items()}
         found |= {f"regularizers/{name}": value for name, value in outcome.regularizers.items()}
+        found |= {f"terms/{name}": value for name, value in outcome.terms.items()}
         with torch.no_grad():
             norms = state_norms(trajectory)
             values = torch.stack([value.detach().float() for value in found.values()])

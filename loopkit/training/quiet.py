@@ -26,6 +26,8 @@ def deepspeed(device: torch.device, verbose: bool = False) -> ModuleType:
         ValueError: If this program has already started DeepSpeed for another kind of device.
     """
     os.environ.setdefault("DS_ACCELERATOR", device.type)
+    # it unpickles without restriction wherever it loads; nothing here asks it to, and no key of its configuration shall
+    os.environ.setdefault("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
     logging.getLogger("DeepSpeed").setLevel(logging.INFO if verbose else logging.ERROR)
     import deepspeed as module
     from deepspeed.accelerator import get_accelerator

@@ -12,6 +12,7 @@ FREE: tuple[Path, ...] = (
     ("train", "epochs"),
     ("train", "tokens"),
     ("train", "checkpoint"),
+    ("train", "health"),
     ("train", "log_every"),
     ("evaluate",),
     ("trackers",),
@@ -20,7 +21,7 @@ FREE: tuple[Path, ...] = (
     ("extends",),
     ("profiles",),
 )
-"""Values that a resumed run may have anew: how long, what is measured, what is said."""
+"""Values that a resumed run may have anew: how long, what is kept and measured, what is done about trouble."""
 
 COMPUTED: tuple[Path, ...] = (
     ("train", "device"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from loopkit.model import LoopedModel, load_weights
-from loopkit.runs.checkpoint import WEIGHTS, newest_checkpoint
+from loopkit.runs.checkpoint import MANIFEST, WEIGHTS, Checkpoint, newest_checkpoint, step_of
 from loopkit.runs.folder import RunFolder
 
 
@@ -17,14 +18,20 @@ def weights_in(path: Path) -> Path:
 
     Raises:
         ValueError: If there is none.
+        CheckpointProblem: If a checkpoint is not whole.
     """
     if path.is_file():
         return path
+    if (path / MANIFEST).is_file() and (step := step_of(path)) is not None:
+        return Checkpoint(path, step).check().path / WEIGHTS
     if (path / WEIGHTS).is_file():
         return path / WEIGHTS
     run = RunFolder(path)
     if run.checkpoints.is_dir():
-        return newest_checkpoint(run.checkpoints)[0].path / WEIGHTS
+        newest, damaged = newest_checkpoint(run.checkpoints)
+        for problem in damaged:
+            warnings.warn(f"a newer checkpoint is damaged and not used: {problem}", stacklevel=2)
+        return newest.path / WEIGHTS
     raise ValueError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,11 +11,25 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-NOT_FINITE_EXIT = 3
-"""Exit code of a run that stopped because a number was not finite; a signal gives 128 plus its number."""
+UNHEALTHY_EXIT = 3
+"""Exit code of a run that ``train.health`` stopped; a signal gives 128 plus its number."""
+WRITE_FAILED_EXIT = 5
+"""Exit code of a run that could not write to its folder."""
 
 
-class Interrupted(Exception):
+class Ended(Exception):
+    """Training ended before its last step, for a reason that a user should read.
+
+    Attributes:
+        exit_code: What the command line returns.
+        resumable: Whether going on as before is all there is to do.
+    """
+
+    exit_code: int = 1
+    resumable: bool = False
+
+
+class Interrupted(Ended):
     """A signal ended the run after a checkpoint was written.
 
     Args:
@@ -22,6 +37,8 @@ class Interrupted(Exception):
         step: Optimizer steps done.
         checkpoint: The checkpoint.
     """
+
+    resumable = True
 
     def __init__(self, signum: int, step: int, checkpoint: Path) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}; saved {checkpoint}")
@@ -33,24 +50,69 @@ class EvaluationStopped(Exception):
     """A signal came during an evaluation, which is dropped: nothing of it is needed to go on."""
 
 
-class NotFinite(ArithmeticError):
-    """A loss, a state or a gradient stopped being a number; nothing was updated with it.
+class Unhealthy(Ended):
+    """``train.health`` stopped the run; nothing was updated with the numbers at fault.
 
     Args:
         step: The optimizer step, counted from 1.
-        fault: What is not finite, and at which loop.
+        fault: What is wrong.
         checkpoint: The newest checkpoint, if there is one.
     """
 
-    exit_code = NOT_FINITE_EXIT
+    exit_code = UNHEALTHY_EXIT
+    remedy = "train.health says what else may be done about it: skip_step, rewind or another limit"
 
     def __init__(self, step: int, fault: str, checkpoint: Path | None) -> None:
-        kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint had been written yet"
-        super().__init__(
-            f"step {step}: {fault}; {kept}. A lower train.lr.peak, a warm-up, train.clip or a carry that bounds the "
-            "state usually help; train.precision=fp32 tells whether it was rounding"
-        )
+        super().__init__(f"step {step}: {fault}; {kept(checkpoint)}. {self.remedy}")
         self.step, self.fault, self.checkpoint = step, fault, checkpoint
+
+
+class NotFinite(Unhealthy, ArithmeticError):
+    """A loss, a state, a gradient or a weight stopped being a number."""
+
+    remedy = (
+        "A lower train.lr.peak, a warm-up, train.clip or a carry that bounds the state usually help; "
+        "train.precision=fp32 tells whether it was rounding; train.health.not_finite=skip_step or rewind goes on"
+    )
+
+
+class WriteFailed(Ended):
+    """The run folder could not be written to; what was there before is untouched.
+
+    Args:
+        step: Optimizer steps done.
+        what: What could not be written.
+        error: What the system said; None where it happened on another rank.
+        checkpoint: The newest checkpoint, if there is one.
+    """
+
+    exit_code = WRITE_FAILED_EXIT
+    resumable = True
+
+    def __init__(self, step: int, what: str, error: Exception | None, checkpoint: Path | None) -> None:
+        reason = "another rank could not write its part" if error is None else reason_of(error)
+        super().__init__(f"after step {step} {what} could not be written: {reason}; {kept(checkpoint)}")
+        self.step, self.checkpoint = step, checkpoint
+
+
+def kept(checkpoint: Path | None) -> str:
+    """Which checkpoint there is to go on from, in words."""
+    return f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint had been written yet"
+
+
+def reason_of(error: Exception) -> str:
+    """Why a write failed, in words; safetensors says the system's error in its text only."""
+    if disk_full(error):
+        return "the disk is full (or a quota is used up)"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether a write failed for want of room."""
+    codes = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError):
+        return error.errno in codes
+    return any(f"(os error {code})" in str(error) for code in codes)
 
 
 class Signals:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loopkit.components.tracker import RunInfo, Tracker
+from loopkit.components.tracker import MissingPackage, RunInfo, Tracker
 from loopkit.registry import Spec
 
 
@@ -16,10 +16,14 @@ class Trackers:
     Args:
         specs: Trackers by name; empty on ranks after the first.
         say: Prints a sentence.
+        strict: Whether a tracker whose package is not installed is an error; else it is left out like one that fails.
+
+    Raises:
+        MissingPackage: If so, naming the extra to install.
     """
 
-    def __init__(self, specs: Mapping[str, Spec], say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, specs: Mapping[str, Spec], say: Callable[[str], None], *, strict: bool = False) -> None:
+        self._say, self._strict = say, strict
         self._live: dict[str, Tracker] = {}
         for name, spec in specs.items():
             self._try(name, lambda name=name, spec=spec: self._live.__setitem__(name, spec.build()))  # type: ignore[misc]
@@ -45,6 +49,8 @@ class Trackers:
         try:
             act()
         except Exception as error:
+            if self._strict and isinstance(error, MissingPackage):
+                raise
             self._live.pop(name, None)
             self._say(f"tracker {name} is off for the rest of this run: {type(error).__name__}: {error}")
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from loopkit.runs.atomic import write_json
 from loopkit.runs.checkpoint import (
     CheckpointProblem,
     begin_checkpoint,
     checkpoints,
     newest_checkpoint,
+    prune_checkpoints,
     publish_checkpoint,
 )
 
 
-def save(folder: Path, step: int, keep: int = 2) -> Path:
+def save(folder: Path, step: int, keep: int = 2, besides: tuple[int, ...] = ()) -> Path:
     partial = begin_checkpoint(folder, step)
     (partial / "weights").write_text(f"weights of step {step}")
     (partial / "tokenizer").mkdir()
     (partial / "tokenizer" / "vocabulary").write_text("words")
-    return publish_checkpoint(partial, step, keep).path
+    path = publish_checkpoint(partial, step).path
+    prune_checkpoints(folder, step, keep, besides)
+    return path
 
 
 def test_the_newest_stay_and_are_named_by_step(tmp_path: Path) -> None:
@@ -78,3 +83,68 @@ def test_damaged_newer_ones_do_not_push_out_whole_ones(tmp_path: Path) -> None:
     assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [12, 20]
     save(tmp_path, 20, keep=2)
     assert newest_checkpoint(tmp_path) == (checkpoints(tmp_path)[-1], [])
+
+
+def test_some_stay_whatever_their_age(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        save(tmp_path, step, keep=1, besides=(20,))
+    assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [20, 40]
+
+
+def test_a_checkpoint_loses_its_name_before_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(path: Path) -> None:
+        assert path.name.startswith(".")
+        raise KeyboardInterrupt
+
+    save(tmp_path, 10)
+    save(tmp_path, 20)
+    with monkeypatch.context() as patched:
+        patched.setattr("loopkit.runs.checkpoint.remove_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prune_checkpoints(tmp_path, 20, 1)
+    assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [20]
+    save(tmp_path, 30)
+    assert not list(tmp_path.glob(".step-*"))  # what was left over is gone
+
+
+def test_every_bit_of_the_manifest_counts(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    path = save(tmp_path, 20) / "manifest.json"
+    written = path.read_bytes()
+    for place in range(len(written)):
+        flipped = bytearray(written)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(bytes(flipped))
+        checkpoint, (damage,) = newest_checkpoint(tmp_path)
+        assert checkpoint.step == 10
+        assert str(path) in damage
+
+
+def rewrite(checkpoint: Path, old: str, new: str) -> None:
+    """Change a manifest as somebody would who knows how it is made; the first ones had no checksum of their own."""
+    listed = json.loads((checkpoint / "manifest.json").read_text().replace(old, new))
+    del listed["sha256"]
+    write_json(checkpoint / "manifest.json", listed)
+
+
+def test_a_manifest_cannot_point_outside_of_its_folder(tmp_path: Path) -> None:
+    path = save(tmp_path, 10)
+    rewrite(path, "none", "none")
+    assert checkpoints(tmp_path)[0].problem() is None
+    save(tmp_path, 10)
+    outside = tmp_path / "outside"
+    outside.write_text("weights of step 10")
+    rewrite(path, '"weights"', '"../outside"')
+    assert "lies outside of the checkpoint" in str(checkpoints(tmp_path)[0].problem())
+    save(tmp_path, 10)
+    (path / "weights").unlink()
+    (path / "weights").symlink_to(outside)
+    assert "lies outside of the checkpoint" in str(checkpoints(tmp_path)[0].problem())
+
+
+def test_a_file_that_came_later_is_no_part_of_it(tmp_path: Path) -> None:
+    path = save(tmp_path, 10)
+    (path / "objective.safetensors").write_text("smuggled in")
+    (checkpoint,) = checkpoints(tmp_path)
+    assert checkpoint.check().holds("weights")
+    assert not checkpoint.holds("objective.safetensors")

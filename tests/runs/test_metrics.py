@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.runs.metrics import MetricsLog, cut_metrics, read_metrics
+from loopkit.runs.metrics import MetricsLog, cut_metrics, read_events, read_metrics
 
 
 def write(path: Path, steps: range) -> None:
@@ -49,3 +49,21 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
 def test_not_a_number_is_refused(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "m") as log, pytest.raises(ValueError, match="not JSON compliant"):
         log.write({"loss": float("nan")})
+
+
+def test_events_stand_apart_and_are_cut_with_the_steps_they_belong_to(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    skip, back = {"step": 4, "event": "x"}, {"step": 7, "event": "x", "to_step": 5}
+    with MetricsLog(path) as log:
+        for record in ({"step": 3}, skip, {"step": 5}, back, {"step": 6}, {"step": 7}):
+            log.write(record)
+    assert [line["step"] for line in read_metrics(path)] == [3, 5, 6, 7]
+    assert read_events(path) == [skip, back]
+    cut_metrics(path, 6)  # a checkpoint of step 6 was written after the rewind
+    assert read_events(path) == [skip, back]
+    cut_metrics(path, 5, rewinding=True)  # a second rewind to step 5 does not undo the first
+    assert (read_events(path), [line["step"] for line in read_metrics(path)]) == ([skip, back], [3, 5])
+    cut_metrics(path, 5)  # resumed there, the run will rewind again
+    assert read_events(path) == [skip]
+    cut_metrics(path, 3)
+    assert (read_events(path), read_metrics(path)) == ([], [{"step": 3}])

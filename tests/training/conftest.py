@@ -45,16 +45,27 @@ Maker = Callable[..., Recipe]
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Maker:
     """Make the tiny recipe, with ``key=value`` overrides."""
-    folder = tmp_path_factory.mktemp("recipe")
+    file = write_recipe(tmp_path_factory.mktemp("recipe"))
+
+    def make(*overrides: str) -> Recipe:
+        return load_recipe(file, (), overrides)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny recipe's file, for other processes."""
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+def write_recipe(folder: Path) -> Path:
+    """The tiny recipe and its texts in a folder."""
     (folder / "texts").mkdir()
     (folder / "texts" / "train.txt").write_text(TEXT)
     (folder / "texts" / "validation.txt").write_text(TEXT[:100])
     (folder / "tiny.yaml").write_text(RECIPE)
-
-    def make(*overrides: str) -> Recipe:
-        return load_recipe(folder / "tiny.yaml", (), overrides)
-
-    return make
+    return folder / "tiny.yaml"
 
 
 @pytest.fixture(scope="session")

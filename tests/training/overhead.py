@@ -37,6 +37,7 @@ from loopkit.training.draws import Drawer
 from loopkit.training.engine import Engine
 from loopkit.training.flops import StepFlops
 from loopkit.training.groups import parameter_groups
+from loopkit.training.keeper import Keeper
 from loopkit.training.module import TrainingModule
 from loopkit.training.process import join
 from loopkit.training.progress import Display
@@ -45,6 +46,7 @@ from loopkit.training.speed import Speedometer
 from loopkit.training.stop import Signals
 from loopkit.training.tracking import Trackers
 from loopkit.training.trainer import Course, Trainer, Watchers
+from loopkit.training.watchdog import Watchdog
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 20_000
@@ -97,12 +99,12 @@ def trainer(recipe: Recipe, examples: Examples, batch: int, folder: Path) -> Tra
     drawer = Drawer(recipe.train.schedule.build(), seed=0, per="step", backprop="all", num_steps=10_000)
     flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=4)
     steps = Steps(examples, Sampler(len(examples), 0, shuffle=False), batch, batch)
+    engine = Engine(module, optimizer, deepspeed_config(sizes, 1.0, {}), process)
     return Trainer(
         recipe=recipe,
         folder=RunFolder(folder),
         process=process,
-        tokenizer=Bytes(),
-        engine=Engine(module, optimizer, deepspeed_config(sizes, 1.0, {}), process),
+        engine=engine,
         course=Course(10_000, sizes, steps, drawer, recipe.train.lr.build(), flops),
         watchers=Watchers(
             display=Display(Console(file=io.StringIO())),
@@ -110,7 +112,9 @@ def trainer(recipe: Recipe, examples: Examples, batch: int, folder: Path) -> Tra
             speed=Speedometer(1e12, process.device),
             evaluate=lambda step: None,
             evaluated=lambda step: True,
+            watchdog=Watchdog(None, folder / "hung.txt"),
         ),
+        keeper=Keeper(recipe, RunFolder(folder), process, Bytes(), engine, print),
         place=Place(0, 0, 0, batch),
     )
 

@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(recipe: Maker, whole
     assert str(folder.checkpoint(8) / "optimizer.safetensors") in shown.getvalue()
     assert_same_bits(whole, tmp_path / "hurt", 8)
     (folder.checkpoint(3) / "weights.safetensors").unlink()
-    for step in (6, 8):
+    for step in (0, 6, 8):
         shutil.rmtree(folder.checkpoint(step))
     before = folder.metrics.read_bytes()
     with pytest.raises(CheckpointProblem, match=r"no checkpoint is whole: .*weights\.safetensors is missing"):

@@ -86,11 +86,36 @@ def test_reading_moves_one_tensor_to_the_host(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_the_first_fault_is_named_with_its_loop(means: dict[str, float | None], fault: str | None) -> None:
-    assert StepValues(means, 1.0).fault(2) == fault
+    found = StepValues(means, 1.0).fault()
+    assert (found and found[0]) == fault
 
 
 def test_a_gradient_that_is_not_finite_is_a_fault() -> None:
-    assert StepValues({"loss": 1.0}, math.inf).fault(1) == "the gradient's norm is inf"
+    assert StepValues({"loss": 1.0}, math.inf).fault() == ("the gradient's norm is inf", math.inf)
+
+
+def test_a_gradient_that_is_lost_on_one_rank_is_lost_on_all() -> None:
+    class Two:
+        def sum(self, values: list[float]) -> list[float]:
+            return [*(2 * value for value in values[:-1]), values[-1] + 1.0]  # the other rank found it not finite
+
+    found = step().read(Two(), torch.tensor(0.25))  # type: ignore[arg-type]
+    assert found.fault() is not None
+    assert "gradient" in found.fault()[0]
+
+
+def test_terms_are_averaged_over_scored_tokens() -> None:
+    metrics = StepMetrics()
+    metrics.add(Measured(("loss", "terms/exit_entropy"), torch.tensor([1.0, 2.0])), counts(scored=1, tokens=4, loops=1))
+    metrics.add(Measured(("loss", "terms/exit_entropy"), torch.tensor([1.0, 6.0])), counts(scored=3, tokens=4, loops=1))
+    assert metrics.read(ALONE, None).terms == {"exit_entropy": 5.0}
+
+
+def test_the_largest_state_is_found() -> None:
+    assert StepValues(
+        {"loss": 1.0, "state_norm/1": 2.0, "state_norm/2": 9.0, "state_norm/3": 4.0}, None
+    ).largest_state() == (2, 9.0)
+    assert StepValues({"loss": 1.0}, None).largest_state() == (0, 0.0)
 
 
 def test_a_line_has_the_agreed_fields_in_order() -> None:
@@ -109,7 +134,7 @@ def test_a_line_has_the_agreed_fields_in_order() -> None:
         batch_sha="ab",
     )
     assert list(record) == [
-        *("step", "loss", "ce", "regularizers", "loops", "loops_mean", "backprop_loops", "lr", "grad_norm"),
+        *("step", "loss", "ce", "regularizers", "terms", "loops", "loops_mean", "backprop_loops", "lr", "grad_norm"),
         *("state_norm", "tokens", "flops", "tokens_per_s", "mfu", "step_s", "peak_memory_bytes", "batch_sha"),
     ]
     assert record["ce"] == [None, 1.0]

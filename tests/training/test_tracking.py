@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from loopkit.components.tracker import RunInfo, Tracker
+import pytest
+
+from loopkit.components.tracker import MissingPackage, RunInfo, Tracker
+from loopkit.runs import read_metrics
 from loopkit.training.tracking import Trackers, flatten
+from tests.training.conftest import Maker
+from tests.training.runs import fit
 
 
 class Fake:
@@ -62,3 +67,43 @@ def test_metrics_are_flat_finite_numbers() -> None:
         "bad": float("inf"),
     }
     assert flatten(line) == [("step", 3), ("ce/2", 2.0), ("regularizers/jsrr", 0.5)]
+
+
+class Absent:
+    """A spec whose package is not installed."""
+
+    def build(self) -> Tracker:
+        raise MissingPackage("tracker far needs the package far")
+
+
+def test_a_missing_package_stops_a_start_but_not_a_resume() -> None:
+    said: list[str] = []
+    with pytest.raises(MissingPackage, match="needs the package far"):
+        Trackers({"far": Absent()}, said.append, strict=True)  # type: ignore[dict-item]
+    Trackers({"far": Absent()}, said.append).log(1, {"loss": 1.0})  # type: ignore[dict-item]
+    assert len(said) == 1
+    assert "tracker far is off" in said[0]
+
+
+def test_a_fault_that_is_no_missing_package_is_only_said_even_at_a_start() -> None:
+    said: list[str] = []
+    trackers = Trackers({"bad": Fake(Broken())}, said.append, strict=True)  # type: ignore[dict-item]
+    trackers.log(1, {"loss": 1.0})
+    assert len(said) == 1
+
+
+def test_evaluations_reach_trackers(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, dict[str, Any]]] = []
+    monkeypatch.setattr(Trackers, "log", lambda self, step, metrics: seen.append((step, dict(flatten(metrics)))))
+    fit(recipe("train.steps=2", "evaluate.every=1"), tmp_path / "run")
+    found = {step: numbers for step, numbers in seen if "eval/1/loss" in numbers}
+    assert set(found) == {1, 2}
+    assert {"eval/1/loss", "eval/2/loss"} <= set(found[1])
+
+
+def test_terms_of_the_supervision_are_logged(recipe: Maker, tmp_path: Path) -> None:
+    exits = ("model.gate=linear", "objective.supervision={type: exit_weighted, entropy: 0.1}", "train.steps=1")
+    fit(recipe(*exits, "train.schedule={type: fixed, loops: 3}"), tmp_path / "run")
+    (line,) = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert set(line["terms"]) == {"exit_entropy", "exit_mean"}
+    assert 1 <= line["terms"]["exit_mean"] <= 3

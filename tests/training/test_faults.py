@@ -1,0 +1,296 @@
+"""Kills, full disks, damaged and malicious checkpoints: nothing is lost but the steps since the last checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, checkpoints, newest_checkpoint, read_provenance
+from loopkit.runs.checkpoint import publish_checkpoint
+from loopkit.training import checkpoint as saving
+from loopkit.training.measure import Measurement
+from loopkit.training.stop import WriteFailed
+from tests.training.conftest import Maker
+from tests.training.runs import assert_same_bits, fit, lines
+
+FILES = {
+    *("manifest.json", "weights.safetensors", "optimizer.safetensors", "generators-00000.safetensors"),
+    *("state.json", "resolved.yaml"),
+}
+
+
+def truncate(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "truncated": truncate,
+    "emptied": lambda path: path.write_bytes(b""),
+    "bit flipped": flip,
+    "removed": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_any_damage_to_any_file_is_found_and_the_file_named(whole: Path, tmp_path: Path, damage: str) -> None:
+    there = RunFolder(whole).checkpoint(8)
+    files = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
+    assert set(files) > FILES
+    for name in files:
+        run = tmp_path / name.replace("/", "-")
+        for step in (6, 8):
+            shutil.copytree(RunFolder(whole).checkpoint(step), RunFolder(run).checkpoint(step))
+        hurt = RunFolder(run).checkpoint(8) / name
+        DAMAGES[damage](hurt)
+        found, problems = newest_checkpoint(RunFolder(run).checkpoints)
+        assert found.step == 6
+        assert len(problems) == 1
+        assert str(hurt) in problems[0]
+        shutil.rmtree(found.path)
+        with pytest.raises(CheckpointProblem) as refused:  # never a fresh start
+            newest_checkpoint(RunFolder(run).checkpoints)
+        assert str(hurt) in str(refused.value)
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("name", ["weights", "optimizer", "generators-00000", "state.json"])
+def test_a_pickle_in_the_place_of_a_file_is_refused_and_not_run(
+    recipe: Maker, whole: Path, tmp_path: Path, name: str
+) -> None:
+    """Also where its checksum is right, as an attacker's would be."""
+    shutil.copytree(whole, tmp_path / "run")
+    folder, sign = RunFolder(tmp_path / "run"), tmp_path / "executed"
+    bad = folder.checkpoints / "bad"
+    folder.checkpoint(8).rename(bad)
+    (bad / "manifest.json").unlink()
+    file = name if "." in name else f"{name}.safetensors"
+    torch.save({"x": Payload(sign)}, bad / file) if name == "weights" else (bad / file).write_bytes(
+        pickle.dumps(Payload(sign))
+    )
+    publish_checkpoint(bad, 8)
+    with pytest.raises(ValueError, match=file.replace(".", r"\.")):
+        fit(recipe(), folder.path, resume=True)
+    assert not sign.exists()
+    pickle.loads(pickle.dumps(Payload(sign)))
+    assert sign.exists()  # it would have been made
+
+
+def test_what_deepspeed_loads_is_never_unpickled_freely(recipe: Maker, tmp_path: Path) -> None:
+    fit(recipe("train.steps=1"), tmp_path / "run")  # from here on it holds for the whole process
+    torch.save(Payload(tmp_path / "executed"), tmp_path / "file.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(tmp_path / "file.pt")
+    with pytest.raises(Exception, match="weights_only"):
+        torch.load(tmp_path / "file.pt", weights_only=False)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_that_was_put_there_is_not_read(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    shutil.rmtree(folder.checkpoint(8))
+    (folder.checkpoint(6) / "objective.safetensors").write_bytes(pickle.dumps(Payload(tmp_path / "executed")))
+    fit(recipe(), folder.path, resume=True)
+    assert_same_bits(whole, folder.path, 8)
+
+
+@pytest.mark.parametrize("state", [[], {}, {"step": 8}, {"step": 8, "data": 3}])
+def test_a_state_that_says_too_little_is_named(tmp_path: Path, state: Any) -> None:
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(CheckpointProblem, match=r"state\.json does not hold the state of a run"):
+        saving.read_state(Checkpoint(tmp_path, 8))
+
+
+def test_the_first_checkpoint_stands_before_the_first_step(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from loopkit.training.trainer import Trainer
+
+    def step(self: Trainer, *_: Any) -> bool:
+        found, damaged = newest_checkpoint(self.folder.checkpoints)
+        assert (found.step, damaged) == (0, [])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        fit(recipe(), tmp_path / "run")
+
+
+def test_a_checkpoint_is_written_before_the_evaluation_that_follows_it(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Measurement, step: int) -> None:
+        assert newest_checkpoint(self.folder.checkpoints)[0].step == step
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Measurement, "_evaluate", fails)
+    with pytest.raises(ZeroDivisionError):
+        fit(recipe("evaluate.every=3"), tmp_path / "run")
+
+
+def test_the_best_stays(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses by step are given; the checkpoint of the least, step 4, outlives newer ones."""
+    given = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.5}
+
+    def evaluate(self: Measurement, step: int) -> None:
+        rows = [{"depth": 1, "loss": given[step], "trained": True}]
+        (self.folder.evaluations / f"step-{step:08d}-validation-0.json").write_text(json.dumps({"depths": rows}))
+
+    monkeypatch.setattr(Measurement, "_evaluate", evaluate)
+    made = recipe("evaluate.every=2", "train.checkpoint={every: null, keep: 1, best: loss}")
+    fit(made, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert [found.step for found in checkpoints(folder.checkpoints)] == [4, 8]
+    best = json.loads((folder.checkpoints / "best.json").read_text())
+    assert best == {"step": 4, "figure": "loss", "depth": 1, "value": 1.0}
+    given[8] = 0.5
+    shutil.rmtree(folder.checkpoint(8))
+    fit(made, tmp_path / "run", resume=True)  # goes on from the best, and beats it
+    assert [found.step for found in checkpoints(folder.checkpoints)] == [8]
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, step: int, size: int) -> None:
+    """Let the system refuse to write files beyond a size, from the checkpoint of a step on."""
+    real = saving.begin_checkpoint
+
+    def begin(folder: Path, at: int) -> Path:
+        if at == step:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return real(folder, at)
+
+    monkeypatch.setattr(saving, "begin_checkpoint", begin)
+
+
+@pytest.mark.parametrize("size", [0, 100, 3000])
+def test_a_write_that_fails_leaves_the_older_checkpoint_and_says_why(
+    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with monkeypatch.context() as patched:
+            limited(patched, 6, size)
+            with pytest.raises(
+                WriteFailed, match=r"after step 6 the checkpoint could not be written: .*00000003"
+            ) as ended:
+                fit(recipe(), tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    folder = RunFolder(tmp_path / "run")
+    assert (ended.value.exit_code, ended.value.checkpoint) == (5, folder.checkpoint(3))
+    assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["step-00000000", "step-00000003"]
+    fit(recipe(), tmp_path / "run", resume=True)
+    assert_same_bits(whole, tmp_path / "run", 8)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EDQUOT, "Quota")])
+def test_a_full_disk_is_called_one_wherever_it_shows(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    from loopkit.runs.metrics import MetricsLog
+
+    real = MetricsLog.write
+
+    def write(self: MetricsLog, record: Any) -> None:
+        if record["step"] == 5:
+            raise error
+        real(self, record)
+
+    monkeypatch.setattr(MetricsLog, "write", write)
+    with pytest.raises(WriteFailed, match=r"the disk is full .*; the last good checkpoint is .*00000003") as ended:
+        fit(recipe(), tmp_path / "run")
+    assert ended.value.exit_code == 5
+    assert read_provenance(RunFolder(tmp_path / "run").provenance)["sessions"][0]["status"] == "failed"
+
+
+@pytest.mark.e2e
+def test_a_disk_that_is_really_full(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this system lets no user mount a file system of its own")
+    first, later = (
+        sum(path.stat().st_blocks * 512 for path in RunFolder(whole).checkpoint(step).rglob("*")) for step in (0, 3)
+    )
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    train = f"{sys.executable} -m loopkit train {recipe_file} --runs {disk} --name run --set train.checkpoint.keep=1"
+    script = f"""
+mount -t tmpfs -o size={first + later // 2 + 40_000} none {disk} || exit 99
+{train}
+code=$?
+ls -a {disk}/run/checkpoints
+exit $code
+"""
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, timeout=300)
+    if done.returncode == 99:
+        pytest.skip("this system lets no user mount a file system of its own")
+    assert done.returncode == 5, done.stderr
+    assert "the disk is full" in done.stderr
+    assert "--resume" in done.stderr
+    assert done.stdout.split() == [".", "..", "step-00000000"]
+
+
+@pytest.mark.e2e
+def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(recipe_file: Path, tmp_path: Path) -> None:
+    from tests.training.processes import study
+
+    seen = study(recipe_file, tmp_path, kills=6, writing=2, seed=1)
+    assert seen.kills >= 6
+    assert seen.writing >= 2
+    assert seen.runs >= 1
+
+
+@pytest.mark.slow
+def test_a_hundred_kills(recipe_file: Path, tmp_path: Path) -> None:
+    from tests.training.processes import study
+
+    seen = study(recipe_file, tmp_path, kills=100, writing=30)
+    assert seen.writing >= 30
+
+
+@pytest.mark.e2e
+def test_two_ranks_under_zero_2_and_one_without_take_over_from_each_other(recipe_file: Path, tmp_path: Path) -> None:
+    from tests.training.processes import finish, start
+
+    still = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
+    one, two = (*still,), (*still, "train.deepspeed={zero_optimization: {stage: 2}}")
+    # the rate depends on the length of a run, so the first half ends by losing its later checkpoints
+    assert finish(start(recipe_file, tmp_path / "one", *one)) == [0]
+    assert finish(start(recipe_file, tmp_path / "two", *two, ranks=2)) == [0, 0]
+    expected = [line["loss"] for line in lines(tmp_path / "one")]
+    assert [line["loss"] for line in lines(tmp_path / "two")] == pytest.approx(expected, abs=1e-5)
+    for name, overrides, ranks in (("two", one, 1), ("one", two, 2)):
+        for step in (6, 8):
+            shutil.rmtree(RunFolder(tmp_path / name).checkpoint(step))
+        codes = finish(start(recipe_file, tmp_path / name, *overrides, resume=True, ranks=ranks))
+        assert codes == [0] * ranks
+        assert [line["step"] for line in lines(tmp_path / name)] == list(range(1, 9))
+        assert [line["loss"] for line in lines(tmp_path / name)] == pytest.approx(expected, abs=1e-5)
+        sessions = read_provenance(RunFolder(tmp_path / name).provenance)["sessions"]
+        assert [(session["ranks"], session["from_step"]) for session in sessions] == [(3 - ranks, 0), (ranks, 3)]
