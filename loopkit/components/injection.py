@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import Annotated, ClassVar
 
 import torch
+import torch.nn.functional as F
+from annotated_types import Lt
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
@@ -88,3 +92,43 @@ class Gated(Injection):
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
         g = self.gate(torch.cat([c, e], dim=-1)).sigmoid().to(c.dtype)
         return g * c + (1 - g) * e
+
+
+@register("injection", "diagonal", paper="arXiv:2604.12946")
+class Diagonal(Injection):
+    """One step of a linear system with a decay per channel, which is below 1 whatever is learned (Parcae).
+
+    d = softplus(b),   u = exp(-d * exp(a)) * c + d * (W e)
+
+    Where the state only decays, it tends to d / (1 - exp(-d * exp(a))) * W e: 1.456 times the input at the first
+    weights, because the input is scaled by d and not by 1 - decay.
+
+    Args:
+        decay: The decay of every channel at the start, between 0 and 1. The paper's is sqrt(1/5).
+
+    Paper: ``log_rate`` is its A_log, ``step_size`` its dt_bias, ``mix`` its B; none of them decays by the optimizer.
+    """
+
+    no_decay = frozenset({"log_rate", "step_size", "mix.weight"})
+
+    def __init__(self, width: int, *, decay: Annotated[PositiveFloat, Lt(1)] = 0.4472135954999579) -> None:
+        super().__init__()
+        self.first_decay = decay
+        self.log_rate = nn.Parameter(torch.zeros(width))
+        self.step_size = nn.Parameter(torch.empty(width))
+        self.mix = nn.Linear(width, width, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.log_rate)
+        nn.init.constant_(self.step_size, math.log(math.expm1(-math.log(self.first_decay))))
+        nn.init.eye_(self.mix.weight)
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """The decay of each channel and the factor on its input, ``[D]`` each."""
+        d = F.softplus(self.step_size)
+        return torch.exp(-d * self.log_rate.exp()), d
+
+    def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        decay, d = self.coefficients()
+        return (decay * c + d * self.mix(e).to(c.dtype)).to(c.dtype)

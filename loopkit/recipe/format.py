@@ -56,6 +56,7 @@ class Stage:
         layers: Number of blocks.
         block: Their block; null means the model's.
         norm: Norm on the side that faces the loop; null means none.
+        project: Square matrix between norm and blocks, and what it is at first; it does not decay. null means none.
     """
 
     short: ClassVar[str] = "layers"
@@ -63,6 +64,7 @@ class Stage:
     layers: NonNegativeInt = 0
     block: Annotated[Spec, "block"] | None = None
     norm: Annotated[Spec, "norm"] | None = None
+    project: Literal["identity", "orthogonal"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
