@@ -79,7 +79,9 @@ class CausalAttention(Attention):
         if heads % self.kv_heads:
             raise ValueError(f"attention: {self.kv_heads} kv_heads do not divide {heads} heads")
         if qkv_bias and qk_bias:
-            raise ValueError("attention: qkv_bias already gives queries and keys a bias; set one of qkv_bias and qk_bias")
+            raise ValueError(
+                "attention: qkv_bias already gives queries and keys a bias; set one of qkv_bias and qk_bias"
+            )
         self.qkv = nn.Linear(width, (heads + 2 * self.kv_heads) * self.head_size, bias=qkv_bias)
         self.qk_bias = nn.Parameter(torch.zeros((heads + self.kv_heads) * self.head_size)) if qk_bias else None
         self.out = nn.Linear(heads * self.head_size, width, bias=out_bias)
