@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -68,11 +68,21 @@ class Concat(Injection):
 
     Args:
         bias: Whether to learn an offset.
+        first: What the matrix is at first: ``drawn`` by ``init``, or such that u is the ``state`` or the ``input``. A
+            loop made of a pretrained model's layers goes on from that model with ``input``.
     """
 
-    def __init__(self, width: int, *, bias: bool = False) -> None:
+    def __init__(self, width: int, *, bias: bool = False, first: Literal["drawn", "state", "input"] = "drawn") -> None:
         super().__init__()
         self.mix = nn.Linear(2 * width, width, bias=bias)
+        self.first = first
+
+    def reset_parameters(self) -> None:
+        if self.first != "drawn":
+            of_state, of_input = self.mix.weight.detach().chunk(2, dim=1)
+            passed, stopped = (of_state, of_input) if self.first == "state" else (of_input, of_state)
+            nn.init.eye_(passed)
+            nn.init.zeros_(stopped)
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
         return self.mix(torch.cat([c, e], dim=-1)).to(c.dtype)

@@ -8,6 +8,7 @@ import torch
 from loopkit.components.injection import Add, Concat, Diagonal, Gated, Injection, NoInjection
 from loopkit.components.norm import RMSNorm
 from tests.components.steps import random, step_for
+from tests.model.tiny import tiny
 
 C, E = random(2, 3, 4), random(2, 3, 4, seed=1)
 
@@ -29,6 +30,21 @@ def test_concat_mixes_state_first() -> None:
     torch.testing.assert_close(module(C, E, step_for(E)), wanted)
     assert module.mix.bias is None
     assert Concat(4, bias=True).mix.bias is not None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_concat_may_begin_by_passing_one_of_them_on(seed: int) -> None:
+    made = {first: built_concat(first, seed) for first in ("drawn", "state", "input")}
+    torch.testing.assert_close(made["state"](C, E, step_for(E)), C)
+    torch.testing.assert_close(made["input"](C, E, step_for(E)), E)
+    assert made["drawn"].mix.weight.abs().min() > 0
+
+
+def built_concat(first: str, seed: int) -> Concat:
+    """As a model has it after its init."""
+    model = tiny(injection={"type": "concat", "first": first}, width=4, seed=seed)
+    assert isinstance(model.injection, Concat)
+    return model.injection
 
 
 def test_gate_chooses_between_both() -> None:
