@@ -43,6 +43,6 @@ class Numbers(Tokenizer):
         if word.isascii() and word.isdigit() and int(word) < self.size:
             return int(word)
         raise ValueError(
-            f"data.tokenizer: {word[:40]!r} is no token number from 0 to {self.size - 1}; the tokenizer 'numbers' reads "
-            "token numbers alone, so give such a text, or the tokenizer that belongs to the model"
+            f"data.tokenizer: {word[:40]!r} is no token number from 0 to {self.size - 1}; this tokenizer reads numbers "
+            "alone, so give such a text, or the tokenizer that belongs to the model"
         )
