@@ -88,6 +88,7 @@ class Model:
 
     Args:
         width: Channels of the state.
+        vocabulary: Rows of the token table, at least as many as the tokenizer has tokens; null means just as many.
         embedding: The token table.
         position: How tokens know their order.
         block: One layer, of the core and, unless they say otherwise, of prelude and coda.
@@ -105,6 +106,7 @@ class Model:
     """
 
     width: PositiveInt
+    vocabulary: PositiveInt | None = None
     embedding: Embedding
     position: Annotated[Spec, "position"] = use("rope")
     block: Annotated[Spec, "block"] = use("transformer")

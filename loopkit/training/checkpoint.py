@@ -22,6 +22,7 @@ from loopkit.runs.checkpoint import (
     TOKENIZER,
     WEIGHTS,
     Checkpoint,
+    CheckpointProblem,
     begin_checkpoint,
     publish_checkpoint,
 )
@@ -107,7 +108,16 @@ def save(
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The plain part of a checkpoint: step, cursor, tokens, ranks, recipe."""
+    """The plain part of a checkpoint: step, cursor, tokens, ranks, recipe.
+
+    Raises:
+        CheckpointProblem: If it holds weights alone, as that of an imported model does.
+    """
+    if not (checkpoint.path / STATE).is_file():
+        raise CheckpointProblem(
+            f"{checkpoint.path} holds weights and no state of training, so there is nothing to resume; "
+            f"start a new run from it with train.start_from"
+        )
     state: dict[str, Any] = json.loads((checkpoint.path / STATE).read_text(encoding="utf-8"))
     return state
 

@@ -25,6 +25,15 @@ def weights_in(path: Path) -> Path:
     run = RunFolder(path)
     if run.checkpoints.is_dir():
         return newest_checkpoint(run.checkpoints)[0].path / WEIGHTS
+    if not path.exists():
+        raise ValueError(
+            f"train.start_from: {path} does not exist; name a run, such as one that loopkit import makes of a published "
+            "model: --set train.start_from=runs/NAME"
+        )
+    if (path / "config.json").is_file():
+        raise ValueError(
+            f"train.start_from: {path} is a published folder and no run; make one of it: loopkit import {path} --out RUN"
+        )
     raise ValueError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
 
 

@@ -25,6 +25,7 @@ from loopkit.training.record import record
 from loopkit.training.resume import check_same
 from loopkit.training.setup import Setup, Start
 from loopkit.training.speed import Speedometer
+from loopkit.training.start_from import weights_in
 from loopkit.training.stop import Interrupted
 from loopkit.training.tracking import Trackers
 from loopkit.training.trainer import Course, Trainer, Watchers
@@ -79,6 +80,8 @@ def train(
     process = join(recipe.train.device)
     display = Display(console or Console(stderr=True), quiet=not process.first)
     start = _start(recipe, folder, resume, display)
+    if start is None and recipe.train.start_from is not None:
+        weights_in(recipe.train.start_from)  # before any data is fetched
     prepared = prepare(recipe.data, cache=cache, splits=_splits(recipe), progress=display.preparing)
     setup = Setup(recipe, folder, process, prepared, start)
     for text in setup.describe():
