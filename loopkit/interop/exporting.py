@@ -17,6 +17,7 @@ from loopkit.interop.keepsake import Keepsake
 from loopkit.interop.layout import TYPES, WORDS
 from loopkit.interop.links import Shape
 from loopkit.interop.published import sha256
+from loopkit.interop.tables import table_bytes
 from loopkit.interop.target import Target, folder_again, new_folder
 from loopkit.interop.tensor_file import TensorFile, write_tensors
 from loopkit.recipe import load_recipe
@@ -87,7 +88,7 @@ def export_run(
         target = folder_again(keepsake, recipe, plain, kind)
     if unfit := target.links.unfit(shapes):
         raise AssertionError(f"form {target.form.name}: " + "; ".join(unfit))
-    hashes = _write(target, out, weights, shapes)
+    hashes = _write(target, out, weights, shapes, folder.imported)
     unchanged = False
     if keepsake is not None and not target.values:
         unchanged = hashes == {name: shard.sha256 for name, shard in keepsake.shards.items()}
@@ -97,9 +98,9 @@ def export_run(
     return Exported(out, target.form.name, checkpoint.step, unchanged, types, notes, tuple(warnings))
 
 
-def _write(target: Target, out: Path, weights: TensorFile, shapes: dict[str, Shape]) -> dict[str, str]:
+def _write(target: Target, out: Path, weights: TensorFile, shapes: dict[str, Shape], imported: Path) -> dict[str, str]:
     """Fill a folder and give it its name; the SHA-256 of every weight file."""
-    pieces = target.links.of_theirs(shapes)
+    pieces, tables = target.links.of_theirs(shapes), target.links.tables
     work = out.with_name(f".{out.name}.partial")
     remove_folder(work)
     try:
@@ -111,6 +112,9 @@ def _write(target: Target, out: Path, weights: TensorFile, shapes: dict[str, Sha
         types = {name: entry.dtype for header in target.headers.values() for name, entry in header.entries.items()}
 
         def content(name: str) -> Iterator[np.ndarray]:
+            if name in tables:
+                yield from table_bytes(tables[name], name, types[name], imported)
+                return
             for piece in pieces[name]:
                 raw = weights.read(piece.name, piece.start, piece.stop)
                 yield from cast(raw, weights.header.entries[piece.name].dtype, types[name])

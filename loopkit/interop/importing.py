@@ -15,6 +15,7 @@ from loopkit.interop.config import Config
 from loopkit.interop.keepsake import FOLDER, keep, write_layout
 from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import Published, PublishedError
+from loopkit.interop.tables import keep_tables, wrong_tables
 from loopkit.interop.tensor_file import Header, write_tensors
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import Recipe, component, recipe_of, to_yaml
@@ -98,9 +99,10 @@ def import_folder(
         values = _recipe(published, reading, chosen)
         recipe = recipe_of(values, folder.recipe.with_name(f"{folder.name}.yaml"), overrides)
         model = on_meta(recipe, built)
-        links = form.links(plain_model(recipe, model))
+        links = form.links(plain_model(recipe, model), length=reading.length)
         _check(published, links)
         step, weights = _write_checkpoint(work, published, links, model, built, recipe)
+        keep_tables(published, links.tables, work.imported)
         hashes = write_layout(published, work, form=form.name, files=files, weights=weights)
         _write_run(work, recipe, values, command, form, published, hashes, model)
         publish_folder(work.path, folder.path)
@@ -184,7 +186,9 @@ def _check(published: Published, links: Links) -> None:
     """See that the folder holds the tensors that its configuration tells of, and no other."""
     wanted, there = links.theirs, published.tensors
     problems = [f"missing: {name}" for name in wanted if name not in there]
-    problems += [f"unknown to this form: {name}" for name in there if name not in wanted and name not in links.copies]
+    known = {*wanted, *links.copies, *links.tables}
+    problems += [f"unknown to this form: {name}" for name in there if name not in known]
+    problems += wrong_tables(published, links.tables)
     problems += [
         f"{name}: the file has {list(there[name].shape)}, config.json says {list(shape)}"
         for name, shape in wanted.items()

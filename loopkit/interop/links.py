@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
+
+import numpy as np
 
 Shape = tuple[int, ...]
 
@@ -19,15 +21,30 @@ class Link:
     Args:
         theirs: Name and shape of each of theirs.
         ours: Names of ours.
+        flat: Only the order of the numbers is the same; the shapes of the two sides differ.
     """
 
     theirs: tuple[tuple[str, Shape], ...]
     ours: tuple[str, ...]
+    flat: bool = False
 
 
 def same(theirs: str, shape: Shape, ours: str) -> Link:
     """A tensor that has another name and is otherwise equal."""
     return Link(((theirs, shape),), (ours,))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor of theirs that holds no weights, but numbers that follow from the configuration.
+
+    Args:
+        shape: Its shape.
+        make: Makes it, in fp32.
+    """
+
+    shape: Shape
+    make: Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -37,10 +54,12 @@ class Links:
     Args:
         links: Every tensor of both sides, each in one link.
         copies: Names of theirs that hold a tensor a second time, with the name of the first.
+        tables: Names of theirs that hold no weights.
     """
 
     links: tuple[Link, ...]
     copies: Mapping[str, str]
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def theirs(self) -> dict[str, Shape]:
@@ -55,6 +74,10 @@ class Links:
             names = ", ".join(link.ours)
             if missing := [name for name in link.ours if name not in ours]:
                 found.append(f"{', '.join(missing)}: the model has no such tensor")
+            elif link.flat:
+                counts = [sum(map(prod, side)) for side in ((s for _, s in link.theirs), (ours[n] for n in link.ours))]
+                if counts[0] != counts[1]:
+                    found.append(f"{names}: {counts[1]} numbers, theirs are {counts[0]}")
             elif _stacked(shape for _, shape in link.theirs) != _stacked(ours[name] for name in link.ours):
                 shapes = " + ".join(str(list(shape)) for _, shape in link.theirs)
                 found.append(f"{names}: {[list(ours[name]) for name in link.ours]} is not {shapes}")

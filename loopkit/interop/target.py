@@ -10,6 +10,7 @@ from typing import Any
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.interop import layout
 from loopkit.interop.architectures import Form, forms
+from loopkit.interop.config import Config
 from loopkit.interop.keepsake import Keepsake
 from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import CONFIG, read_object
@@ -73,12 +74,12 @@ def folder_again(keepsake: Keepsake, recipe: Recipe, model: Mapping[str, Any], d
     if dtype is not None:
         config = config | {key: layout.WORDS[dtype] for key in ("dtype", "torch_dtype") if key in config}
         values[CONFIG] = config
-    links = form.links(model)
+    links = form.links(model, length=form.read(Config(config, ignore=config)).length)
     theirs = _with_copies(links)
     headers = layout.as_kept(keepsake, theirs, dtype)
     copied = {name: keepsake.folder / name for name in keepsake.sha256 if name not in values}
     if headers is None:
-        headers = layout.new(links.theirs, dtype or _one_type(keepsake))
+        headers = layout.new(_once(links), dtype or _one_type(keepsake))
         copied = {name: path for name, path in copied.items() if not name.endswith(".safetensors.index.json")}
         values |= _index(headers)
         notes.append("the tensors are no longer those of the imported folder, so its weight files are laid out anew")
@@ -110,8 +111,8 @@ def new_folder(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer, d
     _refuse(form, wrong)
     config |= {"dtype": layout.WORDS[dtype]}
     config |= {f"{role}_token_id": getattr(tokenizer, role) for role in ("bos", "eos", "pad")}
-    links = form.links(model)
-    headers = layout.new(links.theirs, dtype)
+    links = form.links(model, length=recipe.data.length)
+    headers = layout.new(_once(links), dtype)
     files = tokenizer.published()
     notes = [f"the published form has no range of loops: it runs {loops}, the mean of training, unless told otherwise"]
     if schedule.bounds[0] == schedule.bounds[1]:
@@ -130,9 +131,13 @@ def _refuse(form: Form, wrong: list[str]) -> None:
         )
 
 
+def _once(links: Links) -> dict[str, Shape]:
+    return links.theirs | {name: table.shape for name, table in links.tables.items()}
+
+
 def _with_copies(links: Links) -> dict[str, Shape]:
     found = links.theirs
-    return found | {copy: found[first] for copy, first in links.copies.items()}
+    return _once(links) | {copy: found[first] for copy, first in links.copies.items()}
 
 
 def _index(headers: Mapping[str, Header]) -> dict[str, Any]:

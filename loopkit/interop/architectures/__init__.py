@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from loopkit.interop.config import Config
 from loopkit.interop.links import Links
 
-FORMS = {"ouro": "Ouro"}
+FORMS = {"ouro": "Ouro", "huginn": "Huginn"}
 """Module to class of every form."""
 
 
@@ -72,8 +72,13 @@ class Form(ABC):
         """
 
     @abstractmethod
-    def links(self, model: Mapping[str, Any]) -> Links:
-        """Which tensor is which, for a resolved ``model`` section that this form can say."""
+    def links(self, model: Mapping[str, Any], *, length: int) -> Links:
+        """Which tensor is which, for a resolved ``model`` section that this form can say.
+
+        Args:
+            model: The section as plain values, ``vocabulary`` filled in.
+            length: Longest sequence that it is made for, in tokens; some forms hold tables of so many rows.
+        """
 
 
 def forms() -> dict[str, Form]:

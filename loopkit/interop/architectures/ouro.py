@@ -98,7 +98,7 @@ class Ouro(Form):
             config["head_dim"] = size
         return config
 
-    def links(self, model: Mapping[str, Any]) -> Links:
+    def links(self, model: Mapping[str, Any], *, length: int) -> Links:
         width, vocabulary, layers = model["width"], model["vocabulary"], model["core"]["layers"]
         found = [same("model.embed_tokens.weight", (vocabulary, width), "embedding.tokens.weight")]
         for i in range(layers):
