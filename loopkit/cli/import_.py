@@ -22,6 +22,11 @@ from loopkit.cli.options import json_option
     help="Set a value of the run's recipe, not a model's.",
 )
 @click.option("--ignore", multiple=True, metavar="KEY", help="Take config.json's KEY to change no number; may repeat.")
+@click.option(
+    "--retrofit",
+    metavar="STAGES",
+    help="Make a looped model of layers: prelude=4,core=8,coda=4, or numbers: prelude=0-3,core=10-17,coda=18-21.",
+)
 @json_option
 def command(
     source: Path,
@@ -29,6 +34,7 @@ def command(
     tokenizer: str | None,
     overrides: tuple[str, ...],
     ignore: tuple[str, ...],
+    retrofit: str | None,
     as_json: bool,
 ) -> None:
     """Make a run of DIR, a checkpoint folder in Hugging Face form: config.json, safetensors, tokenizer.
@@ -44,7 +50,7 @@ def command(
 
     from loopkit.interop import import_folder
 
-    made = import_folder(source, folder, tokenizer=tokenizer, overrides=overrides, ignore=ignore)
+    made = import_folder(source, folder, tokenizer=tokenizer, overrides=overrides, ignore=ignore, retrofit=retrofit)
     if as_json:
         facts = {
             "run": str(folder.path),

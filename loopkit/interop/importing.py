@@ -15,6 +15,7 @@ from loopkit.interop.config import Config
 from loopkit.interop.keepsake import FOLDER, keep, write_layout
 from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import Published, PublishedError
+from loopkit.interop.retrofit import Retrofit, retrofitted
 from loopkit.interop.tables import keep_tables, wrong_tables
 from loopkit.interop.tensor_file import Header, write_tensors
 from loopkit.model import LoopedModel, build_model
@@ -26,6 +27,9 @@ from loopkit.runs.provenance import describe, now, origins
 
 LONGEST = 2048
 """Tokens of a window that an imported model is measured on, where it could take more."""
+
+RETROFITTED_LOOPS = 4
+"""Loops that a retrofitted model is measured at, until it is trained for others."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def import_folder(
     tokenizer: str | None = None,
     overrides: Sequence[str] = (),
     ignore: Iterable[str] = (),
+    retrofit: str | None = None,
     command: Sequence[str] | None = None,
 ) -> Imported:
     """Make a run of a checkpoint folder in Hugging Face form. Weights are copied as they are, byte by byte.
@@ -71,6 +76,8 @@ def import_folder(
             own, or token numbers as text where it has none.
         overrides: Changes to the recipe that the run gets, such as ``data.source.type=wikitext``.
         ignore: Keys of ``config.json`` that may be there although loopkit does not know what they do.
+        retrofit: Which layers of a model of one stack become prelude, core and coda of a looped one, such as
+            ``prelude=4,core=8,coda=4``; None leaves it as it is.
         command: Command line for the record; None: this process's.
 
     Raises:
@@ -90,6 +97,8 @@ def import_folder(
     config = Config(published.config, ignore)
     reading = form.read(config)
     config.finish()
+    if retrofit is not None:
+        _one_stack(form, reading)
     work = RunFolder(folder.path.with_name(f".{folder.name}.partial"))
     remove_folder(work.path)
     try:
@@ -100,6 +109,12 @@ def import_folder(
         recipe = recipe_of(values, folder.recipe.with_name(f"{folder.name}.yaml"), overrides)
         model = on_meta(recipe, built)
         links = form.links(plain_model(recipe, model), length=reading.length)
+        if retrofit is not None:
+            layers = int(reading.model["core"])
+            reading, links = retrofitted(reading, links, Retrofit.parse(retrofit, layers), RETROFITTED_LOOPS)
+            values = _recipe(published, reading, chosen)
+            recipe = recipe_of(values, folder.recipe.with_name(f"{folder.name}.yaml"), overrides)
+            model = on_meta(recipe, built)
         _check(published, links)
         step, weights = _write_checkpoint(work, published, links, model, built, recipe)
         keep_tables(published, links.tables, work.imported)
@@ -114,6 +129,12 @@ def import_folder(
     name = recipe.data.tokenizer.name
     notes = reading.notes + _about_tokenizer(name, published, tokenizer)
     return Imported(folder, checkpoint, form.name, count, name, reading.loops, published.left_out, notes)
+
+
+def _one_stack(form: Form, reading: Reading) -> None:
+    stages = [reading.model.get(stage) for stage in ("prelude", "coda")]
+    if any(stages) or reading.loops != 1:
+        raise ValueError(f"--retrofit: a model of form {form.name} is looped already; it turns one stack into a loop")
 
 
 def on_meta(recipe: Recipe, tokenizer: Tokenizer) -> LoopedModel:
@@ -186,7 +207,7 @@ def _check(published: Published, links: Links) -> None:
     """See that the folder holds the tensors that its configuration tells of, and no other."""
     wanted, there = links.theirs, published.tensors
     problems = [f"missing: {name}" for name in wanted if name not in there]
-    known = {*wanted, *links.copies, *links.tables}
+    known = {*wanted, *links.copies, *links.tables, *links.dropped}
     problems += [f"unknown to this form: {name}" for name in there if name not in known]
     problems += wrong_tables(published, links.tables)
     problems += [
@@ -222,9 +243,12 @@ def _write_checkpoint(
     assert not unfit, unfit
     pieces = links.of_ours(shapes)
     types = {name: published.tensors[found[0].name].dtype for name, found in pieces.items()}
+    types |= dict.fromkeys(links.made, "F32")
     header = Header.of({name: (types[name], shape) for name, shape in shapes.items()}, {"format": "pt"})
 
     def content(name: str) -> Iterator[np.ndarray]:
+        if name in links.made:
+            return iter([np.ascontiguousarray(links.made[name]).reshape(-1).view(np.uint8)])
         return (published.read(piece.name, piece.start, piece.stop) for piece in pieces[name])
 
     partial = begin_checkpoint(work.checkpoints, 0)

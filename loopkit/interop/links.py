@@ -55,11 +55,15 @@ class Links:
         links: Every tensor of both sides, each in one link.
         copies: Names of theirs that hold a tensor a second time, with the name of the first.
         tables: Names of theirs that hold no weights.
+        dropped: Names of theirs that have no place in our model.
+        made: Tensors of ours that have none in theirs, in fp32.
     """
 
     links: tuple[Link, ...]
     copies: Mapping[str, str]
     tables: Mapping[str, Table] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+    made: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def theirs(self) -> dict[str, Shape]:
@@ -68,7 +72,7 @@ class Links:
 
     def unfit(self, ours: Mapping[str, Shape]) -> list[str]:
         """What of our model has no place in these links, or does not fit; empty where all is well."""
-        linked = {name for link in self.links for name in link.ours}
+        linked = {name for link in self.links for name in link.ours} | set(self.made)
         found = [f"{name}: no tensor of theirs belongs to it" for name in ours if name not in linked]
         for link in self.links:
             names = ", ".join(link.ours)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from loopkit.interop.config import Config
 from loopkit.interop.links import Links
 
-FORMS = {"ouro": "Ouro", "huginn": "Huginn"}
+FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama"}
 """Module to class of every form."""
 
 

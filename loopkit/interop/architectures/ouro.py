@@ -41,14 +41,14 @@ class Ouro(Form):
         config.only("hidden_act", "silu", "swish", why="the gate of its MLP bends otherwise than SiLU")
         config.only("attention_bias", False, why="attention has biases, which the published Ouro does not")
         config.only("mlp_bias", False, why="the MLP has biases, which the published Ouro does not")
-        _full_attention(config, layers)
+        full_attention(config, layers)
         config.pass_over("early_exit_threshold", "max_window_layers")
         return Reading(
             model={
                 "width": width,
                 "vocabulary": config.count("vocab_size"),
                 "embedding": {"scale": 1.0},
-                "position": {"type": "rope", "base": _rope_base(config), "pairing": "halves"},
+                "position": {"type": "rope", "base": rope_base(config), "pairing": "halves"},
                 "block": {
                     "type": "transformer",
                     "attention": attention,
@@ -138,7 +138,7 @@ def _layer(model: Mapping[str, Any], theirs: str, ours: str) -> list[Link]:
     ]
 
 
-def _rope_base(config: Config) -> float:
+def rope_base(config: Config) -> float:
     """Base of the rotation, where it is plain; newer configurations put it into ``rope_parameters``."""
     base = config.number("rope_theta", 10000.0)
     for key in ("rope_scaling", "rope_parameters"):
@@ -154,7 +154,7 @@ def _rope_base(config: Config) -> float:
     return base
 
 
-def _full_attention(config: Config, layers: int) -> None:
+def full_attention(config: Config, layers: int) -> None:
     """Refuse windows; a width of window that is switched off changes nothing."""
     switched_off = config.get("use_sliding_window") is False
     config.only("use_sliding_window", False, why="attention within a sliding window is not supported")
