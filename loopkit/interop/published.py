@@ -103,7 +103,7 @@ def sha256(path: Path) -> str:
 def _belongs(name: str) -> bool:
     """Whether a file is part of the model: not hidden, not weights of another format."""
     suffixes = {f".{part}" for part in name.lower().split(".")[1:]}  # also pytorch_model.bin.index.json
-    return not name.startswith(".") and not suffixes & {*NEVER_READ, ".safetensors"}
+    return not name.startswith(".") and not suffixes & NEVER_READ
 
 
 def _listed(path: Path, names: list[str]) -> dict[str, set[str] | None]:

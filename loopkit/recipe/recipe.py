@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
@@ -157,14 +157,14 @@ def recipe_of(values: Mapping[str, Any], file: FilePath, overrides: Sequence[str
 
     Args:
         values: As a recipe would write it.
-        file: Where it is going to be written: relative paths start at its folder, and its stem is the recipe's name.
+        file: Where it would be written: relative paths start at its folder, and its stem is the recipe's name.
         overrides: ``key.path=value`` texts, applied last.
 
     Raises:
         RecipeError: With every problem found.
     """
     node = from_plain(dict(values), Origin(file.name, folder=file.resolve().parent))
-    return compose(Layers(file.stem, file, [node]), (), overrides)
+    return replace(compose(Layers(file.stem, file, [node]), (), overrides), path=None)
 
 
 def to_yaml(values: Mapping[str, Any]) -> str:

@@ -27,12 +27,12 @@ def weights_in(path: Path) -> Path:
         return newest_checkpoint(run.checkpoints)[0].path / WEIGHTS
     if not path.exists():
         raise ValueError(
-            f"train.start_from: {path} does not exist; name a run, such as one that loopkit import makes of a published "
-            "model: --set train.start_from=runs/NAME"
+            f"train.start_from: {path} does not exist; name a run, for a published model one that loopkit import has "
+            "made: --set train.start_from=runs/NAME"
         )
     if (path / "config.json").is_file():
         raise ValueError(
-            f"train.start_from: {path} is a published folder and no run; make one of it: loopkit import {path} --out RUN"
+            f"train.start_from: {path} is a published folder and no run; make one of it: loopkit import {path}"
         )
     raise ValueError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
 

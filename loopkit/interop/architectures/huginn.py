@@ -170,11 +170,11 @@ def _first_values(config: Config, width: int) -> None:
     values = config.get("init_values")
     if values is None:
         return
-    scale, std = (values.get("embed_scale"), values.get("std")) if isinstance(values, dict) else (None, None)
-    numbers = isinstance(scale, int | float) and isinstance(std, int | float)
-    if not numbers or not math.isclose(scale, math.sqrt(width), rel_tol=1e-6):
+    found = values if isinstance(values, dict) else {}
+    scale, std = found.get("embed_scale"), found.get("std")
+    if not isinstance(scale, int | float) or not math.isclose(scale, math.sqrt(width), rel_tol=1e-6):
         config.refuse(f"init_values has embed_scale {scale!r}: it must be the square root of n_embd, {width}")
-    elif not math.isclose(std * scale, STD, rel_tol=1e-6):
+    elif not isinstance(std, int | float) or not math.isclose(std * scale, STD, rel_tol=1e-6):
         config.refuse(f"init_values has std {std!r}: it must be the square root of 2 / (5 n_embd)")
 
 
