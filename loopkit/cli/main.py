@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import warnings
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ COMMANDS: dict[str, str] = {
     "plan": "Say what a recipe costs before it runs.",
     "audit": "Tell whether the state's scale is left to itself.",
     "reproduce": "Run, measure and judge the experiments of a paper.",
+    "import": "Make a run of a published checkpoint folder.",
+    "export": "Write a run's model in a published form.",
     "report": "Write up a run, or put several side by side.",
     "list": "List components and recipes.",
     "show": "Show a recipe or a component.",
@@ -37,7 +40,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"loopkit.cli.{name}")
+        module = importlib.import_module(f"loopkit.cli.{name}_" if iskeyword(name) else f"loopkit.cli.{name}")
         command: click.Command = module.command
         command.short_help = COMMANDS[name]
         return command

@@ -42,12 +42,13 @@ class CausalAttention(Attention):
         head_size: Channels of one head. ``None``: width / heads.
         qk_norm: Norm of queries and keys over the channels of a head, before rotation. ``None``: there is none.
         qkv_bias: Whether queries, keys and values have a bias.
+        qk_bias: Whether queries and keys alone have one, zero at the start, before norm and rotation (Huginn).
         out_bias: Whether the output projection has a bias.
         dropout: Rate on the attention weights.
         out_dropout: Rate on the output.
 
     Raises:
-        ValueError: If heads does not divide width and head_size is not given.
+        ValueError: If heads does not divide width and head_size is not given, or both biases are asked for.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class CausalAttention(Attention):
         head_size: PositiveInt | None = None,
         qk_norm: Factory[Norm] | None = None,
         qkv_bias: bool = False,
+        qk_bias: bool = False,
         out_bias: bool = False,
         dropout: Fraction = 0.0,
         out_dropout: Fraction = 0.0,
@@ -76,7 +78,12 @@ class CausalAttention(Attention):
         self.out_dropout = out_dropout
         if heads % self.kv_heads:
             raise ValueError(f"attention: {self.kv_heads} kv_heads do not divide {heads} heads")
+        if qkv_bias and qk_bias:
+            raise ValueError(
+                "attention: qkv_bias already gives queries and keys a bias; set one of qkv_bias and qk_bias"
+            )
         self.qkv = nn.Linear(width, (heads + 2 * self.kv_heads) * self.head_size, bias=qkv_bias)
+        self.qk_bias = nn.Parameter(torch.zeros((heads + self.kv_heads) * self.head_size)) if qk_bias else None
         self.out = nn.Linear(heads * self.head_size, width, bias=out_bias)
         self.norm_q = None if qk_norm is None else qk_norm(width=self.head_size)
         self.norm_k = None if qk_norm is None else qk_norm(width=self.head_size)
@@ -85,9 +92,10 @@ class CausalAttention(Attention):
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         sizes = [count * self.head_size for count in (self.heads, self.kv_heads, self.kv_heads)]
-        q, k, v = (
-            part.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for part in self.qkv(x).split(sizes, dim=-1)
-        )
+        made = self.qkv(x)
+        if self.qk_bias is not None:
+            made = made + F.pad(self.qk_bias, (0, sizes[-1])).to(made.dtype)
+        q, k, v = (part.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for part in made.split(sizes, dim=-1))
         if self.norm_q is not None and self.norm_k is not None:
             q, k = self.norm_q(q).to(v.dtype), self.norm_k(k).to(v.dtype)
         q, k = self._position[0].rotate(q, k, step.positions)
@@ -102,6 +110,10 @@ class CausalAttention(Attention):
             k, v = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (k, v))
         mixed = attend(q, k, v, mask, self.dropout if self.training else 0.0)
         return F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.out_dropout, self.training)
+
+    def reset_parameters(self) -> None:
+        if self.qk_bias is not None:
+            nn.init.zeros_(self.qk_bias)
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}, dropout={self.dropout}"

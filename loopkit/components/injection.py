@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import Annotated, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
+from annotated_types import Lt
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
@@ -64,11 +68,21 @@ class Concat(Injection):
 
     Args:
         bias: Whether to learn an offset.
+        first: What the matrix is at first: ``drawn`` by ``init``, or such that u is the ``state`` or the ``input``. A
+            loop made of a pretrained model's layers goes on from that model with ``input``.
     """
 
-    def __init__(self, width: int, *, bias: bool = False) -> None:
+    def __init__(self, width: int, *, bias: bool = False, first: Literal["drawn", "state", "input"] = "drawn") -> None:
         super().__init__()
         self.mix = nn.Linear(2 * width, width, bias=bias)
+        self.first = first
+
+    def reset_parameters(self) -> None:
+        if self.first != "drawn":
+            of_state, of_input = self.mix.weight.detach().chunk(2, dim=1)
+            passed, stopped = (of_state, of_input) if self.first == "state" else (of_input, of_state)
+            nn.init.eye_(passed)
+            nn.init.zeros_(stopped)
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
         return self.mix(torch.cat([c, e], dim=-1)).to(c.dtype)
@@ -88,3 +102,43 @@ class Gated(Injection):
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
         g = self.gate(torch.cat([c, e], dim=-1)).sigmoid().to(c.dtype)
         return g * c + (1 - g) * e
+
+
+@register("injection", "diagonal", paper="arXiv:2604.12946")
+class Diagonal(Injection):
+    """One step of a linear system with a decay per channel, which is below 1 whatever is learned (Parcae).
+
+    d = softplus(b),   u = exp(-d * exp(a)) * c + d * (W e)
+
+    Where the state only decays, it tends to d / (1 - exp(-d * exp(a))) * W e: 1.456 times the input at the first
+    weights, because the input is scaled by d and not by 1 - decay.
+
+    Args:
+        decay: The decay of every channel at the start, between 0 and 1. The paper's is sqrt(1/5).
+
+    Paper: ``log_rate`` is its A_log, ``step_size`` its dt_bias, ``mix`` its B; none of them decays by the optimizer.
+    """
+
+    no_decay = frozenset({"log_rate", "step_size", "mix.weight"})
+
+    def __init__(self, width: int, *, decay: Annotated[PositiveFloat, Lt(1)] = 0.4472135954999579) -> None:
+        super().__init__()
+        self.first_decay = decay
+        self.log_rate = nn.Parameter(torch.zeros(width))
+        self.step_size = nn.Parameter(torch.empty(width))
+        self.mix = nn.Linear(width, width, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.log_rate)
+        nn.init.constant_(self.step_size, math.log(math.expm1(-math.log(self.first_decay))))
+        nn.init.eye_(self.mix.weight)
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """The decay of each channel and the factor on its input, ``[D]`` each."""
+        d = F.softplus(self.step_size)
+        return torch.exp(-d * self.log_rate.exp()), d
+
+    def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        decay, d = self.coefficients()
+        return (decay * c + d * self.mix(e).to(c.dtype)).to(c.dtype)

@@ -50,6 +50,17 @@ class Schedule:
         """
         return 1.0
 
+    def backprop(self, step: int, num_steps: int) -> int | None:
+        """Most of the last loops that carry gradient at an optimizer step, where a curriculum ramps that, too.
+
+        ``None``, as almost always: ``train.backprop`` alone decides.
+
+        Args:
+            step: Optimizer steps done so far.
+            num_steps: Optimizer steps of the whole run.
+        """
+        return None
+
     def _clip(self, loops: np.ndarray) -> np.ndarray:
         return np.clip(loops, *self.bounds).astype(np.int64)
 
@@ -168,23 +179,29 @@ class LogNormal(Schedule):
 class PoissonLogNormal(Schedule):
     """One loop plus a Poisson number whose rate is itself log-normal: mostly few loops, sometimes very many.
 
-    n = min(1 + Poisson(r), max),  r ~ LogNormal(log(mean - 1) - sigma²/2, sigma)
+    n = min(1 + Poisson(r), max),  r ~ LogNormal(log(m) - sigma²/2, sigma),  m = mean - 1 or mean, by ``mean_of``
 
     Args:
-        mean: Mean number of loops, the first included, before the cap; > 1.
+        mean: Mean of what ``mean_of`` says, before the cap; > 1.
+        mean_of: ``loops``: the loops that run, the first included. ``rate``: the Poisson's rate, to which the first
+            loop is added, as Huginn's code counts: its ``mean: 32`` runs 33 loops.
         sigma: Standard deviation of the logarithm of the rate.
         max: Most loops.
 
-    Paper: Huginn; it states the mean of the rate, 32, to which its code adds the first loop. Here the mean is that of
-    what is run, so the same distribution is ``mean: 33``.
+    Paper: Huginn, ``mean: 32, mean_of: rate``; there is no cap there, and one draw in 100,000 is past 250.
     """
 
     def __init__(
-        self, *, mean: Annotated[float, Gt(1)] = 33.0, sigma: NonNegativeFloat = 0.5, max: PositiveInt = 256
+        self,
+        *,
+        mean: Annotated[float, Gt(1)] = 33.0,
+        mean_of: Literal["loops", "rate"] = "loops",
+        sigma: NonNegativeFloat = 0.5,
+        max: PositiveInt = 256,
     ) -> None:
         if mean <= 1:
             raise ValueError(f"schedule 'poisson_lognormal': mean must be more than 1, not {mean}; use 'fixed' for 1")
-        self.total, self.sigma = float(mean), sigma
+        self.total, self.sigma = mean + (1.0 if mean_of == "rate" else 0.0), sigma
         self.bounds = _ordered("poisson_lognormal", 1, max)
         nodes, weights = np.polynomial.hermite_e.hermegauss(64)
         below = (weights / weights.sum()) @ _poisson_below(np.exp(self._mu() + sigma * nodes), max)
@@ -205,6 +222,13 @@ def _poisson_below(rates: np.ndarray, high: int) -> np.ndarray:
     k = np.arange(high + 1)
     log_factorial = np.array([math.lgamma(i + 1) for i in k])
     return np.exp(k * np.log(rates)[:, None] - rates[:, None] - log_factorial).cumsum(axis=1)
+
+
+def _progress(step: int, num_steps: int, ramp: int | float, shape: Literal["linear", "one_minus_sqrt"]) -> float:
+    """How far a ramp has come, 0 to 1."""
+    length = ramp if isinstance(ramp, int) else ramp * num_steps
+    t = min(step / length, 1.0) if length > 0 else 1.0
+    return t if shape == "linear" else 1 - math.sqrt(1 - t)
 
 
 @register("schedule", "curriculum", paper="arXiv:2511.07384")
@@ -238,7 +262,55 @@ class Curriculum(Schedule):
         return self.of.draw(rng, count, scale)
 
     def scale(self, step: int, num_steps: int) -> float:
-        length = self.ramp if isinstance(self.ramp, int) else self.ramp * num_steps
-        t = min(step / length, 1.0) if length > 0 else 1.0
-        progress = t if self.shape == "linear" else 1 - math.sqrt(1 - t)
+        progress = _progress(step, num_steps, self.ramp, self.shape)
         return (self.start + (self.mean - self.start) * progress) / self.mean * self.of.scale(step, num_steps)
+
+    def backprop(self, step: int, num_steps: int) -> int | None:
+        return self.of.backprop(step, num_steps)
+
+
+@register("schedule", "poisson_curriculum", paper="arXiv:2604.12946", maximum="max")
+class PoissonCurriculum(Poisson):
+    """Parcae's ramp of a Poisson schedule: in whole loops, of those without gradient, of those with, or of both.
+
+    mean(t) = n(t) + g(t),   n = ⌈p · (mean - backprop)⌉,  g = max(⌈p · backprop⌉, 1),  of which g carry gradient
+    p = t or 1 - √(1 - t),   t = step / length of the ramp, at most 1;  what is not ramped has p = 1
+
+    Args:
+        mean: Mean after the ramp, before clipping, in loops.
+        backprop: Loops of the mean that carry gradient after the ramp, as ``train.backprop`` says.
+        ramps: What rises: ``forward`` the loops without gradient, ``backward`` those with, or ``both``.
+        ramp: Length of the ramp: a whole number of optimizer steps, or a share of the run in [0, 1].
+        shape: How it rises.
+        min: Fewest loops; a draw below it becomes it.
+        max: Most loops; a draw above it becomes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        mean: PositiveInt = 8,
+        backprop: Annotated[PositiveInt, AtMost("mean")] = 4,
+        ramps: Literal["forward", "backward", "both"] = "forward",
+        ramp: PositiveInt | Share = 0.25,
+        shape: Literal["linear", "one_minus_sqrt"] = "linear",
+        min: Annotated[PositiveInt, AtMost("max")] = 1,
+        max: PositiveInt = 64,
+    ) -> None:
+        super().__init__(mean=mean, min=min, max=max)
+        if backprop > mean:
+            raise ValueError(f"schedule 'poisson_curriculum': backprop {backprop} is more than the mean, {mean}")
+        self.most, self.ramps, self.ramp, self.shape = backprop, ramps, ramp, shape
+
+    def scale(self, step: int, num_steps: int) -> float:
+        p = 1.0 if self.ramps == "backward" else _progress(step, num_steps, self.ramp, self.shape)
+        return (_up(p * (self.rate - self.most)) + self.backprop(step, num_steps)) / self.rate
+
+    def backprop(self, step: int, num_steps: int) -> int:
+        p = 1.0 if self.ramps == "forward" else _progress(step, num_steps, self.ramp, self.shape)
+        return max(_up(p * self.most), 1)
+
+
+def _up(loops: float) -> int:
+    """The next whole number, where a sum of rounding errors is not one loop more."""
+    return math.ceil(loops - 1e-9)

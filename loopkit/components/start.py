@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
@@ -50,17 +52,25 @@ class Zeros(Start):
 class Normal(Start):
     """Gaussian noise, fixed by (seed, optimizer step, sample, position).
 
-    c_0 ~ N(0, std²)
+    c_0 ~ N(0, std²),   with ``cut``: given that |c_0| <= cut * std
 
     Args:
-        std: Standard deviation, in units of the state, > 0.
+        std: Standard deviation before the cut, in units of the state, > 0.
+        cut: Largest absolute value, in units of ``std``, > 0. ``None``: nothing is cut.
 
-    Paper: Huginn truncates at three standard deviations; here nothing is cut.
+    Paper: Huginn cuts at 3 and has a standard deviation of sqrt(2 / (5 width)), times its embedding's scale of
+    sqrt(width): sqrt(2 / 5), about 0.6325, at every width.
     """
 
-    def __init__(self, *, std: PositiveFloat = 1.0) -> None:
+    def __init__(self, *, std: PositiveFloat = 1.0, cut: PositiveFloat | None = None) -> None:
         super().__init__()
         self.std = std
+        self.cut = cut
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
-        return (self.std * step.noise.normal(e.shape[-1])).to(e.dtype)
+        if self.cut is None:
+            return (self.std * step.noise.normal(e.shape[-1])).to(e.dtype)
+        # a uniform number within the share of the Gaussian that is kept, through the inverse of its distribution
+        kept = math.erf(self.cut / math.sqrt(2))
+        z = math.sqrt(2) * torch.erfinv(kept * (2 * step.noise.uniform(e.shape[-1]) - 1))
+        return (self.std * z).to(e.dtype)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from loopkit.loop import Trajectory
@@ -148,9 +148,7 @@ class ExitWeighted(Supervision):
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
         gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), ran_KB1(t, ks)
-        if ran is not None:
-            gates_KBT = gates_KBT.masked_fill(~ran, -1e4)  # nobody leaves before the start
-        log_p_KBT = log_exit_distribution(gates_KBT)
+        log_p_KBT = log_exit_distribution(alive(gates_KBT, ran))
         p_KBT = log_p_KBT.exp()
         scored = t.batch.scored
         if self.mix == "losses":
@@ -164,13 +162,82 @@ class ExitWeighted(Supervision):
             with torch.no_grad():
                 nll_KBT = t.nll(ks)
         entropy = over_scored(-(p_KBT * log_p_KBT).sum(dim=0) * scored, t)
-        own_KB1 = torch.ones_like(p_KBT[..., :1]).cumsum(dim=0) if ran is None else ran.cumsum(dim=0)
-        mean_exit = over_scored((own_KB1 * p_KBT).sum(dim=0) * scored, t)
         return Supervised(
             loss - self.entropy * entropy,
             ce_of(nll_KBT, t, ks),
-            {"exit_entropy": entropy.detach(), "exit_mean": mean_exit.detach()},
+            {"exit_entropy": entropy.detach(), "exit_mean": mean_exit(p_KBT, ran, t).detach()},
         )
+
+
+@register("supervision", "exit_improvement", paper="arXiv:2510.25741", needs={"gate"})
+class ExitImprovement(Supervision):
+    """Teach the gate alone, by what one more loop has brought (Ouro's second stage).
+
+    I_j = max(0, nll_{j-1} - nll_j),   w_j = sigmoid(k * (I_j - gamma)),   both without gradient
+    L = mean over loops j = 2..K of  -w_j log(1 - sigmoid(g)) - (1 - w_j) log sigmoid(g)
+
+    A run of one loop compares nothing: its loss is 0. Set ``train.trainable: ["gate.*"]`` with it, and
+    ``train.start_from`` to the run whose gate this is.
+
+    Args:
+        k: Slope of the wanted probability of going on, per nat, > 0.
+        gamma: Improvement at which stopping and going on are worth the same, in nats.
+        asks: Which gate learns from loop j: ``after`` that of loop j, which has seen the improvement (the paper), or
+            ``before`` that of loop j - 1, whose decision it was.
+
+    Paper: It does not state k and gamma; the defaults are a third party's.
+    """
+
+    def __init__(
+        self,
+        *,
+        k: PositiveFloat = 50.0,
+        gamma: NonNegativeFloat = 0.005,
+        asks: Literal["after", "before"] = "after",
+    ) -> None:
+        super().__init__()
+        self.slope, self.gamma, self.asks = k, gamma, asks
+
+    def loops(self, total: int) -> Sequence[int]:
+        return range(1, total + 1)
+
+    def forward(self, t: Trajectory) -> Supervised:
+        ks = self.loops(t.loops.total)
+        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), ran_KB1(t, ks)
+        with torch.no_grad():
+            nll_KBT = t.nll(ks)
+            wanted = ((nll_KBT[:-1] - nll_KBT[1:]).clamp(min=0) - self.gamma).mul(self.slope).sigmoid()
+        asked = gates_KBT[1:] if self.asks == "after" else gates_KBT[:-1]
+        bce = F.binary_cross_entropy_with_logits(-asked, wanted.to(asked.dtype), reduction="none")
+        share = _shares(bce, ran) * t.batch.scored
+        loss = over_scored((bce * share).sum(dim=0), t) + 0.0 * gates_KBT.sum()
+        return Supervised(
+            loss,
+            ce_of(nll_KBT, t, ks),
+            {
+                "exit_mean": mean_exit(log_exit_distribution(alive(gates_KBT, ran)).exp(), ran, t).detach(),
+                "continue_target": over_scored((wanted * share).sum(dim=0), t).detach(),
+            },
+        )
+
+
+def _shares(values_KBT: Tensor, ran: Tensor | None) -> Tensor:
+    """Weight of each comparison of a loop with the one before, so that every sequence counts its own alike."""
+    if ran is None:
+        return torch.full_like(values_KBT, 1 / max(len(values_KBT), 1))
+    both = ran[:-1] & ran[1:]
+    return both.to(values_KBT.dtype) / both.sum(dim=0).clamp(min=1)
+
+
+def alive(gates_KBT: Tensor, ran: Tensor | None) -> Tensor:
+    """Exit logits of which none lets a sequence leave before its start."""
+    return gates_KBT if ran is None else gates_KBT.masked_fill(~ran, -1e4)
+
+
+def mean_exit(p_KBT: Tensor, ran: Tensor | None, t: Trajectory) -> Tensor:
+    """Mean loop at which a token stops, counted from its sequence's own start."""
+    own_KB1 = torch.ones_like(p_KBT[..., :1]).cumsum(dim=0) if ran is None else ran.cumsum(dim=0)
+    return over_scored((own_KB1 * p_KBT).sum(dim=0) * t.batch.scored, t)
 
 
 def log_exit_distribution(gates_KBT: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def open_run(
         CheckpointProblem: If the checkpoint is missing or damaged, naming the file.
     """
     folder = RunFolder.open(run, root)
-    checkpoint, warnings = _choose(folder, step)
+    checkpoint, warnings = choose_checkpoint(folder, step)
     trained = load_recipe(folder.resolved)
     recipe = load_recipe(folder.resolved, overrides=(*_only(tasks, trained), *overrides))
     tokenizer = load_tokenizer(checkpoint.path / TOKENIZER)
@@ -122,7 +122,12 @@ def trained_depths(recipe: Recipe) -> Trained:
     return Trained(min(supervision.loops(least)), most, schedule.mean)
 
 
-def _choose(folder: RunFolder, step: int | None) -> tuple[Checkpoint, list[str]]:
+def choose_checkpoint(folder: RunFolder, step: int | None = None) -> tuple[Checkpoint, list[str]]:
+    """A whole checkpoint of a run, the newest or that of a step; and what is wrong with each newer one.
+
+    Raises:
+        CheckpointProblem: If it is missing or damaged, naming the file.
+    """
     if step is None:
         return newest_checkpoint(folder.checkpoints)
     for checkpoint in (known := checkpoints(folder.checkpoints)):

@@ -24,16 +24,25 @@ def build_model(
 
     Args:
         model: The section of the recipe.
-        vocabulary: Number of tokens.
+        vocabulary: Number of tokens that the tokenizer has; the section may ask for a larger table.
         max_length: Longest sequence, in tokens.
         max_loops: Most loops in training, >= 1.
         seed: Of the first weights, which come from the section's ``init`` and do not depend on the device. ``None``:
             weights are NaN until something is loaded, so that forgetting to load shows.
         device: Where it goes; ``"meta"`` holds shapes and no numbers. ``None``: the CPU.
         mean_loops: Loops that ``init`` counts on; ``None``: ``max_loops``.
+
+    Raises:
+        ValueError: If the section's table is too small for the tokenizer.
     """
+    rows = vocabulary if model.vocabulary is None else model.vocabulary
+    if rows < vocabulary:
+        raise ValueError(
+            f"model.vocabulary: a table of {rows:,} rows cannot hold the {vocabulary:,} tokens of data.tokenizer; "
+            f"set it to at least {vocabulary}, or choose the tokenizer that the table was made for"
+        )
     with torch.device("meta"):
-        built = LoopedModel(model, vocabulary=vocabulary, max_length=max_length, max_loops=max_loops)
+        built = LoopedModel(model, vocabulary=rows, max_length=max_length, max_loops=max_loops)
     device = torch.device("cpu" if device is None else device)
     if device.type == "meta":
         return built

@@ -63,7 +63,8 @@ class Parts:
         """The stage between the last state and the readout."""
         return Coda(*self._stage("model.coda", stage, block, position))
 
-    def _stage(self, path: str, stage: Stage, block: Spec, position: Position) -> tuple[list[Block], Any]:
+    def _stage(self, path: str, stage: Stage, block: Spec, position: Position) -> tuple[list[Block], Any, Any]:
         make = self.blocks(f"{path}.block", stage.block or block, position)
         norm = None if stage.norm is None else self.build(f"{path}.norm", stage.norm, width=self.width)
-        return [make() for _ in range(stage.layers)], norm
+        project = None if stage.project is None else (self.width, stage.project)
+        return [make() for _ in range(stage.layers)], norm, project

@@ -1,7 +1,18 @@
 """Recipes: read, composed, checked and resolved, with every problem reported at once. No torch."""
 
 from loopkit.recipe.node import Origin, Problem, RecipeError
-from loopkit.recipe.recipe import Recipe, component, load_recipe, problems_of
+from loopkit.recipe.recipe import Recipe, component, load_recipe, problems_of, recipe_of, to_yaml
 from loopkit.recipe.shipped import shipped_recipes
 
-__all__ = ["Origin", "Problem", "Recipe", "RecipeError", "component", "load_recipe", "problems_of", "shipped_recipes"]
+__all__ = [
+    "Origin",
+    "Problem",
+    "Recipe",
+    "RecipeError",
+    "component",
+    "load_recipe",
+    "problems_of",
+    "recipe_of",
+    "shipped_recipes",
+    "to_yaml",
+]

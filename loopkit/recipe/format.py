@@ -56,6 +56,7 @@ class Stage:
         layers: Number of blocks.
         block: Their block; null means the model's.
         norm: Norm on the side that faces the loop; null means none.
+        project: Square matrix between norm and blocks, and what it is at first; it does not decay. null means none.
     """
 
     short: ClassVar[str] = "layers"
@@ -63,6 +64,7 @@ class Stage:
     layers: NonNegativeInt = 0
     block: Annotated[Spec, "block"] | None = None
     norm: Annotated[Spec, "norm"] | None = None
+    project: Literal["identity", "orthogonal"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ class Model:
 
     Args:
         width: Channels of the state.
+        vocabulary: Rows of the token table, at least as many as the tokenizer has tokens; null means just as many.
         embedding: The token table.
         position: How tokens know their order.
         block: One layer, of the core and, unless they say otherwise, of prelude and coda.
@@ -103,6 +106,7 @@ class Model:
     """
 
     width: PositiveInt
+    vocabulary: PositiveInt | None = None
     embedding: Embedding
     position: Annotated[Spec, "position"] = use("rope")
     block: Annotated[Spec, "block"] = use("transformer")

@@ -42,8 +42,20 @@ def judge(node: Node, leaf: Leaf) -> tuple[Any, Any]:
         text = json.dumps(plain, allow_nan=False)
         typed = _adapter(leaf.type).validate_json(text, strict=True)
     except ValueError:
-        raise WrongValue(f"must be {describe_type(leaf.type)}, not {_shown(node.plain())}") from None
+        raise WrongValue(_wrong(node.plain(), leaf)) from None
     return plain, typed
+
+
+def _wrong(value: Any, leaf: Leaf) -> str:
+    """What is wrong with a value; in a map of values of one type, with the first that is not of it."""
+    if isinstance(value, dict) and typing.get_origin(leaf.type) is dict:
+        inner = typing.get_args(leaf.type)[1]
+        for key, item in value.items():
+            try:
+                _adapter(inner).validate_json(json.dumps(item, allow_nan=False), strict=True)
+            except ValueError:
+                return f"'{key}' in it must be {describe_type(inner)}, not {_shown(item)}"
+    return f"must be {describe_type(leaf.type)}, not {_shown(value)}"
 
 
 def default_values(default: Any, leaf: Leaf) -> tuple[Any, Any]:

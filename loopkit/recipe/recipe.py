@@ -7,7 +7,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
@@ -59,7 +59,7 @@ class Recipe(Sections):
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
-        return yaml.dump(self.values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        return to_yaml(self.values)
 
 
 LATER: tuple[Path, ...] = (("train", "health"), ("train", "checkpoint", "best"))
@@ -186,6 +186,26 @@ def compose(
     parts = {item.name: getattr(typed, item.name) for item in fields(Sections)}
     name = "-".join((layers.name, *profiles))
     return Recipe(**parts, name=name, path=layers.path, values=plain, origins=walk.origins, specs=walk.specs)
+
+
+def recipe_of(values: Mapping[str, Any], file: FilePath, overrides: Sequence[str] = ()) -> Recipe:
+    """Check and resolve a recipe that a program has put together.
+
+    Args:
+        values: As a recipe would write it.
+        file: Where it would be written: relative paths start at its folder, and its stem is the recipe's name.
+        overrides: ``key.path=value`` texts, applied last.
+
+    Raises:
+        RecipeError: With every problem found.
+    """
+    node = from_plain(dict(values), Origin(file.name, folder=file.resolve().parent))
+    return replace(compose(Layers(file.stem, file, [node]), (), overrides), path=None)
+
+
+def to_yaml(values: Mapping[str, Any]) -> str:
+    """Plain values as a recipe file; reading it gives them back."""
+    return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:

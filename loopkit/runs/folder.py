@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,11 @@ class RunFolder:
         return self.path / "eval"
 
     @property
+    def imported(self) -> Path:
+        """What is kept of the published folder that the model came from, if it did."""
+        return self.path / "imported"
+
+    @property
     def report(self) -> Path:
         """The report in Markdown."""
         return self.path / "report.md"
@@ -101,6 +107,19 @@ class RunFolder:
         self.checkpoints.mkdir()
         self.evaluations.mkdir()
         return self
+
+    def inherit(self, start_from: Path) -> None:
+        """Take along what the run, checkpoint or weights file that training starts from keeps of a published folder.
+
+        Args:
+            start_from: As ``train.start_from`` names it.
+        """
+        for folder in (start_from, *start_from.parents):
+            other = RunFolder(folder)
+            if other.resolved.is_file() and other.checkpoints.is_dir():  # a checkpoint has a resolved recipe too
+                if other.imported.is_dir():
+                    shutil.copytree(other.imported, self.imported)
+                return
 
     @classmethod
     def open(cls, run: str | Path | None, root: Path = Path("runs")) -> RunFolder:

@@ -129,9 +129,15 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     """The plain part of a checkpoint: step, cursor, tokens, ranks, recipe.
 
     Raises:
-        CheckpointProblem: If it is not readable, or something is missing in it.
+        CheckpointProblem: If it is not readable, something is missing in it, or it holds weights alone, as that of an
+            imported model does.
     """
     path = checkpoint.path / STATE
+    if not path.is_file():
+        raise CheckpointProblem(
+            f"{checkpoint.path} holds weights and no state of training, so there is nothing to resume; "
+            f"start a new run from it with train.start_from"
+        )
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         place_of(state), state["recipe"]["train"]["loops_per"]

@@ -87,4 +87,5 @@ class Drawer:
         count = {"step": 1, "micro_step": sizes.accumulation, "sequence": sizes.batch}[self.per]
         rng = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, step]))
         counts = self.schedule.draw(rng, count, self.schedule.scale(step, self.num_steps))
-        return Draw(counts, self.per, self.backprop)
+        limits = [limit for limit in (self.backprop, self.schedule.backprop(step, self.num_steps)) if limit is not None]
+        return Draw(counts, self.per, min(limits, default=None))

@@ -64,7 +64,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     micro = _micro(recipe, memory, assumptions.world)
     found = {
         "recipe": recipe.name,
-        "vocabulary": vocabulary,
+        "vocabulary": model.vocabulary,
         "parameters": _parameters(model, (1, mean, most)),
         "loops": {"min": least, "max": most, "mean": schedule.mean},
         "depths": [_depth(model, recipe, depth) for depth in sorted({1, least, mean, most})],
@@ -78,11 +78,13 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
 
 
 def known_vocabulary(recipe: Recipe) -> int:
-    """The number of tokens, or the most there may be, without reading any data.
+    """Rows of the token table, or the most there may be, without reading any data.
 
     Raises:
         ValueError: If the recipe does not say.
     """
+    if recipe.model.vocabulary is not None:
+        return recipe.model.vocabulary
     spec = recipe.data.tokenizer
     if isinstance(most := spec.options.get("max_size"), int):
         return most

@@ -24,6 +24,8 @@ def record(setup: Setup, found: Ceiling, command: Sequence[str] | None) -> None:
         facts["sessions"].append(session(command, start.place.step))
     else:
         folder.create()
+        if recipe.train.start_from is not None:
+            folder.inherit(recipe.train.start_from)
         if recipe.path is not None:
             write_text(folder.recipe, recipe.path.read_text(encoding="utf-8"))
         facts = describe(

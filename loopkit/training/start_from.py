@@ -32,6 +32,15 @@ def weights_in(path: Path) -> Path:
         for problem in damaged:
             warnings.warn(f"a newer checkpoint is damaged and not used: {problem}", stacklevel=2)
         return newest.path / WEIGHTS
+    if not path.exists():
+        raise ValueError(
+            f"train.start_from: {path} does not exist; name a run, for a published model one that loopkit import has "
+            "made: --set train.start_from=runs/NAME"
+        )
+    if (path / "config.json").is_file():
+        raise ValueError(
+            f"train.start_from: {path} is a published folder and no run; make one of it: loopkit import {path}"
+        )
     raise ValueError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
 
 

@@ -19,6 +19,7 @@ from loopkit.training.record import record
 from loopkit.training.resume import check_same
 from loopkit.training.session import Session, Trained, last_start
 from loopkit.training.setup import Start
+from loopkit.training.start_from import weights_in
 from loopkit.training.tracking import Trackers
 
 __all__ = ["Trained", "train"]
@@ -60,6 +61,8 @@ def train(
     process = join(recipe.train.device)
     display = Display(console or Console(stderr=True), quiet=not process.first)
     start = _start(recipe, folder, process, resume, display)
+    if start is None and recipe.train.start_from is not None:
+        weights_in(recipe.train.start_from)  # before any data is fetched
     trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
     prepared = prepare(recipe.data, cache=cache, splits=_splits(recipe), progress=display.preparing)
     run = Session(recipe, folder, process, prepared, display, trackers, verbose)

@@ -53,6 +53,23 @@ def test_is_a_softmax_over_what_came_before(options: dict[str, Any]) -> None:
     torch.testing.assert_close(module(x, step_for(x)), by_hand(module, x))
 
 
+@pytest.mark.parametrize("options", [{}, {"heads": 4, "kv_heads": 2}])
+def test_qk_bias_is_a_qkv_bias_that_leaves_the_values_alone(options: dict[str, Any]) -> None:
+    module, twin, x = attention(qk_bias=True, **options), attention(qkv_bias=True, **options), random(2, 5, 8)
+    assert module.qk_bias.tolist() == [0.0] * len(module.qk_bias)
+    with torch.no_grad():
+        module.qk_bias.copy_(random(len(module.qk_bias), seed=3))
+        twin.qkv.bias.zero_()
+        twin.qkv.bias[: len(module.qk_bias)] = module.qk_bias
+        twin.qkv.weight.copy_(module.qkv.weight)
+        twin.out.weight.copy_(module.out.weight)
+    torch.testing.assert_close(module(x, step_for(x)), by_hand(twin, x))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(x, step_for(x)).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="set one of qkv_bias and qk_bias"):
+        attention(qkv_bias=True, qk_bias=True)
+
+
 def test_qk_norm_comes_before_rotation_and_has_the_head_s_size() -> None:
     def norm(width: int) -> RMSNorm:
         return RMSNorm(width)

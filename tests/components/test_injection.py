@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from loopkit.components.injection import Add, Concat, Gated, Injection, NoInjection
+from loopkit.components.injection import Add, Concat, Diagonal, Gated, Injection, NoInjection
 from loopkit.components.norm import RMSNorm
 from tests.components.steps import random, step_for
+from tests.model.tiny import tiny
 
 C, E = random(2, 3, 4), random(2, 3, 4, seed=1)
 
@@ -31,6 +32,21 @@ def test_concat_mixes_state_first() -> None:
     assert Concat(4, bias=True).mix.bias is not None
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_concat_may_begin_by_passing_one_of_them_on(seed: int) -> None:
+    made = {first: built_concat(first, seed) for first in ("drawn", "state", "input")}
+    torch.testing.assert_close(made["state"](C, E, step_for(E)), C)
+    torch.testing.assert_close(made["input"](C, E, step_for(E)), E)
+    assert made["drawn"].mix.weight.abs().min() > 0
+
+
+def built_concat(first: str, seed: int) -> Concat:
+    """As a model has it after its init."""
+    model = tiny(injection={"type": "concat", "first": first}, width=4, seed=seed)
+    assert isinstance(model.injection, Concat)
+    return model.injection
+
+
 def test_gate_chooses_between_both() -> None:
     module = Gated(4)
     g = module.gate(torch.cat([C, E], -1)).sigmoid()
@@ -38,7 +54,29 @@ def test_gate_chooses_between_both() -> None:
     torch.testing.assert_close(module(C, C, step_for(E)), C)
 
 
-@pytest.mark.parametrize("module", [NoInjection(), Add(4), Add(4, norm=norm), Concat(4), Gated(4)])
+def test_diagonal_decays_the_state_and_adds_the_input() -> None:
+    module = Diagonal(4).double()
+    c, e = C.double(), E.double()
+    step = step_for(e)
+    d = -torch.tensor(0.2, dtype=torch.float64).sqrt().log()
+    torch.testing.assert_close(module(c, e, step), 0.2**0.5 * c + d * e, rtol=1e-6, atol=1e-6)
+    for _ in range(60):
+        c = module(c, e, step)
+    torch.testing.assert_close(c, 1.4558 * e, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_diagonal_never_grows_the_state_whatever_is_learned() -> None:
+    module = Diagonal(4)
+    for value in (-30.0, 0.0, 30.0):
+        module.log_rate.fill_(value)
+        module.step_size.fill_(-value)
+        decay, d = module.coefficients()
+        assert ((decay >= 0) & (decay <= 1) & (d >= 0) & decay.isfinite()).all()
+    assert Diagonal(4, decay=0.9).coefficients()[0][0] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("module", [NoInjection(), Add(4), Add(4, norm=norm), Concat(4), Gated(4), Diagonal(4)])
 def test_the_state_stays_fp32_under_autocast(module: Injection) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert module(C, E, step_for(E)).dtype == torch.float32

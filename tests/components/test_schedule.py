@@ -8,7 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopkit.components.schedule import Curriculum, Fixed, LogNormal, Poisson, PoissonLogNormal, Schedule, Uniform
+from loopkit.components.schedule import (
+    Curriculum,
+    Fixed,
+    LogNormal,
+    Poisson,
+    PoissonCurriculum,
+    PoissonLogNormal,
+    Schedule,
+    Uniform,
+)
+from loopkit.training.draws import Draw, Drawer
+from loopkit.training.sizes import Sizes
 
 SCHEDULES: dict[str, Schedule] = {
     "fixed": Fixed(loops=4),
@@ -20,7 +31,9 @@ SCHEDULES: dict[str, Schedule] = {
     "lognormal without spread": LogNormal(mu=1.0, sigma=0.0, max=16),
     "poisson_lognormal": PoissonLogNormal(),
     "poisson_lognormal capped": PoissonLogNormal(mean=9, max=12),
+    "poisson_lognormal as Huginn counts": PoissonLogNormal(mean=32, mean_of="rate"),
     "curriculum": Curriculum(of=lambda: Poisson(mean=8)),
+    "poisson_curriculum": PoissonCurriculum(mean=8),
 }
 
 
@@ -76,22 +89,108 @@ def test_lognormal_matches_stars(shared: Path, name: str) -> None:
     assert np.abs(share - case["exact_pmf_from_lo"]).max() < 0.005
 
 
-@pytest.mark.parametrize("name", ["mean32_backprop8", "mean8_backprop4", "mean4_backprop4"])
-def test_poisson_lognormal_matches_huginn(shared: Path, name: str) -> None:
+HUGINN = ["mean32_backprop8", "mean8_backprop4", "mean4_backprop4"]
+PARCAE = ["mean8_backprop4", "mean32_backprop8"]
+
+
+def check_exact(drawn: np.ndarray, exact: dict) -> None:
+    """Draws against exact figures, within four standard errors of what such a sample shows."""
+    count = len(drawn)
+    assert drawn.mean() == pytest.approx(exact["mean"], abs=4 * exact["std"] / count**0.5 + 1e-9)
+    kurtosis = ((drawn - drawn.mean()) ** 4).mean() / max(drawn.var() ** 2, 1e-12)
+    spread = 0.0 if exact["std"] == 0 else 4 * ((max(kurtosis, 1.0) - 1) / 4 / count) ** 0.5
+    assert drawn.std() == pytest.approx(exact["std"], rel=spread + 1e-9, abs=1e-3)
+    for level, value in exact["quantiles"].items():
+        # the smallest value whose cumulative probability reaches the level
+        error = 4 * (float(level) * (1 - float(level)) / count) ** 0.5
+        assert (drawn <= value).mean() >= float(level) - error, level
+        assert (drawn < value).mean() < float(level) + error, level
+
+
+@pytest.mark.parametrize("name", HUGINN)
+def test_poisson_lognormal_reproduces_huginn(shared: Path, name: str) -> None:
     case = json.loads((shared / "golden/samplers/samplers.json").read_text())["poisson-lognormal-filling"]
     case = case["settings"][name]
-    schedule = PoissonLogNormal(mean=case["mean"] + 1, max=1000)
-    assert schedule.mean == pytest.approx(case["exact"]["total"]["mean"], rel=1e-6)
+    schedule = PoissonLogNormal(mean=case["mean"], mean_of="rate", max=1000)
+    assert schedule.mean == pytest.approx(case["exact"]["total"]["mean"], rel=1e-9)
     drawn = schedule.draw(rng(), 100_000)
-    assert drawn.std() == pytest.approx(case["exact"]["total"]["std"], rel=0.02)
+    grad = np.array([Draw(drawn, "step", case["backprop"]).backprop_of(int(n)) for n in drawn])
+    for what, figures in {"total": drawn, "grad": grad, "nograd": drawn - grad}.items():
+        check_exact(figures, case["exact"][what])
     share = np.bincount(drawn, minlength=66)[1:65] / len(drawn)
-    assert np.abs(share - case["exact_pmf_total_1_to_64"]).max() < 0.005
+    pmf = np.array(case["exact_pmf_total_1_to_64"])
+    assert (np.abs(share - pmf) < 5 * (pmf * (1 - pmf) / len(drawn)) ** 0.5 + 1e-4).all()
+    at_most = case["exact_prob_total_at_most_backprop"]
+    error = 4 * (at_most * (1 - at_most) / len(drawn)) ** 0.5
+    assert (drawn <= case["backprop"]).mean() == pytest.approx(at_most, abs=error)
 
 
-def test_poisson_matches_parcae(shared: Path) -> None:
-    case = json.loads((shared / "golden/parcae/sampler.json").read_text())["mean8_backprop4"]["exact_per_sequence"]
-    assert Poisson(mean=8).mean == pytest.approx(case["total"]["mean"], rel=1e-9)
-    assert Poisson(mean=8).draw(rng(), 100_000).std() == pytest.approx(case["total"]["std"], rel=0.02)
+def test_poisson_lognormal_has_the_mean_that_its_option_states() -> None:
+    for mean in (2.0, 9.0, 33.0):
+        loops = PoissonLogNormal(mean=mean, max=2000)
+        rate = PoissonLogNormal(mean=mean, mean_of="rate", max=2000)
+        assert loops.mean == pytest.approx(mean, rel=1e-6)
+        assert rate.mean == pytest.approx(mean + 1, rel=1e-6)
+        assert loops.draw(rng(), 100_000).mean() == pytest.approx(mean, rel=0.01)
+    assert PoissonLogNormal(mean=33).draw(rng(1), 9).tolist() == (
+        PoissonLogNormal(mean=32, mean_of="rate").draw(rng(1), 9).tolist()
+    )
+    with pytest.raises(ValueError, match="mean must be more than 1"):
+        PoissonLogNormal(mean=1.0)
+
+
+@pytest.mark.parametrize("name", PARCAE)
+def test_poisson_reproduces_parcae(shared: Path, name: str) -> None:
+    case = json.loads((shared / "golden/parcae/sampler.json").read_text())[name]
+    exact = case["exact_per_sequence"]
+    schedule = Poisson(mean=case["mean_recurrence"], max=200)
+    assert schedule.mean == pytest.approx(exact["total"]["mean"], rel=1e-9)
+    sizes = Sizes.of(100_000, 100_000, 1)
+    drawer = Drawer(schedule, seed=0, per="sequence", backprop=case["mean_backprop_depth"], num_steps=1)
+    draw = drawer.draw(0, sizes)
+    grad = np.minimum(draw.counts, draw.backprop)
+    for what, figures in {"total": draw.counts, "grad": grad, "nograd": draw.counts - grad}.items():
+        check_exact(figures, exact[what])
+
+
+def test_poisson_curriculum_reproduces_parcae(shared: Path) -> None:
+    cases = json.loads((shared / "golden/parcae/sampler.json").read_text())["curricula"]
+    assert len(cases) == 6
+    for case in cases:
+        schedule = PoissonCurriculum(
+            mean=case["mean_recurrence"],
+            backprop=case["mean_backprop_depth"],
+            ramps=case["curriculum_target"],
+            ramp=100,
+            shape="one_minus_sqrt" if "sqrt" in case["scheme"] else "linear",
+        )
+        for point in case["schedule"]:
+            assert schedule.scale(point["step"], 1000) * schedule.rate == pytest.approx(point["poisson_mean"])
+            assert schedule.backprop(point["step"], 1000) == point["max_grad_steps"]
+    with pytest.raises(ValueError, match="backprop 9 is more than the mean, 8"):
+        PoissonCurriculum(mean=8, backprop=9)
+
+
+def test_a_curriculum_over_gradients_limits_what_the_trainer_differentiates() -> None:
+    schedule = Curriculum(of=lambda: PoissonCurriculum(mean=8, backprop=4, ramps="backward", ramp=100), ramp=0.0)
+    sizes = Sizes.of(4, 2, 1)
+    found = {}
+    for backprop in ("all", 3):
+        drawer = Drawer(schedule, seed=0, per="step", backprop=backprop, num_steps=200)
+        found[backprop] = [drawer.draw(step, sizes).backprop for step in (0, 25, 75, 150)]
+    assert found == {"all": [1, 1, 3, 4], 3: [1, 1, 3, 3]}
+    assert Drawer(Fixed(), seed=0, per="step", backprop="all", num_steps=9).draw(0, sizes).backprop is None
+
+
+def test_the_published_ramp_of_retrofitted_recurrence() -> None:
+    # r(t) = 1 + (32 - 1)(1 - sqrt(1 - t)) is the rate; one loop more runs
+    curriculum = Curriculum(
+        of=lambda: PoissonLogNormal(mean=32, mean_of="rate", max=2000), start=2, ramp=0.25, shape="one_minus_sqrt"
+    )
+    for step in (0, 50, 100, 200, 249, 250, 900):
+        rate = 1 + 31 * (1 - max(0.0, 1 - step / 250) ** 0.5)
+        assert curriculum.scale(step, 1000) * curriculum.mean == pytest.approx(rate + 1, rel=1e-6)
+    assert curriculum.draw(rng(), 100_000, curriculum.scale(0, 1000)).mean() == pytest.approx(2, rel=0.01)
 
 
 def test_curriculum_rises_from_its_start_to_the_full_mean() -> None:

@@ -31,7 +31,8 @@ def test_an_unfinished_line_counts(text: str, lines: int) -> None:
 
 def test_sources_and_tokenizers_import_without_torch_or_datasets() -> None:
     modules = [f"loopkit.components.source.{name}" for name in ("wikitext", "text", "python_docs", "hub")]
-    modules += [f"loopkit.components.tokenizer.{name}" for name in ("regex", "bytes", "characters", "huggingface")]
+    tokenizers = ("regex", "bytes", "characters", "huggingface", "numbers")
+    modules += [f"loopkit.components.tokenizer.{name}" for name in tokenizers]
     heavy = "{'torch', 'datasets', 'tokenizers'}"
     code = f"import sys, {', '.join(modules)}, loopkit.data\nassert not {heavy} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

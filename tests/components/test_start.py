@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
 from loopkit.components.start import FromEmbedding, Normal, Zeros
@@ -22,3 +25,19 @@ def test_normal_has_its_scale_and_comes_from_the_step_s_noise() -> None:
     assert torch.equal(c, (3 * step_for(e).noise.normal(40)).double())
     torch.manual_seed(5)
     assert torch.equal(Normal(std=3.0)(e, step_for(e)), c)
+
+
+@pytest.mark.parametrize("cut", [0.5, 1.0, 3.0])
+def test_normal_with_a_cut_is_a_gaussian_given_its_range(cut: float) -> None:
+    e = random(40, 50, 60, dtype=torch.float64)
+    c = Normal(std=2.0, cut=cut)(e, step_for(e)).flatten() / 2
+    assert c.abs().max() <= cut
+    assert c.abs().max() > 0.95 * cut
+    density = math.exp(-(cut**2) / 2) / math.sqrt(2 * math.pi)
+    kept = math.erf(cut / math.sqrt(2))
+    variance = 1 - 2 * cut * density / kept
+    assert c.mean().item() == pytest.approx(0, abs=0.01)
+    assert c.var().item() == pytest.approx(variance, rel=0.02)
+    # and its median absolute value
+    half = math.sqrt(2) * torch.erfinv(torch.tensor(kept / 2, dtype=torch.float64)).item()
+    assert c.abs().median().item() == pytest.approx(half, rel=0.02)

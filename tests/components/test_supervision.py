@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor
 
-from loopkit.components.supervision import ExitWeighted, LastN, PerLoop, Supervision, Terminal, log_exit_distribution
-from loopkit.loop import Loops, Trajectory
+from loopkit.components.supervision import (
+    ExitImprovement,
+    ExitWeighted,
+    LastN,
+    PerLoop,
+    Supervision,
+    Terminal,
+    log_exit_distribution,
+)
+from loopkit.loop import Batch, Loops, Trajectory
 from tests.model.tiny import batch, tiny
 
 
@@ -96,7 +107,126 @@ def test_gradients_of_exit_weighted_are_those_of_the_formula(mix: str) -> None:
         torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), ExitWeighted()])
+@pytest.mark.parametrize("asks", ["after", "before"])
+@pytest.mark.parametrize("unscored", [0, 4])
+def test_exit_improvement_is_a_cross_entropy_with_what_a_loop_has_brought(asks: str, unscored: int) -> None:
+    t = run(unscored)
+    nll = nll_of(t).detach()
+    g = torch.stack([t.gate(k) for k in (1, 2, 3)])[:, t.batch.scored]
+    wanted = 0
+    for j in (1, 2):
+        gain = (nll[j - 1] - nll[j]).clamp(min=0)
+        go_on = 1 / (1 + (-7.0 * (gain - 0.1)).exp())
+        leave = g[j if asks == "after" else j - 1].sigmoid()
+        wanted = wanted - (go_on * (1 - leave).log() + (1 - go_on) * leave.log()).mean() / 2
+    got = ExitImprovement(k=7.0, gamma=0.1, asks=asks)(t)
+    torch.testing.assert_close(got.loss, wanted)
+    torch.testing.assert_close(torch.stack(list(got.ce.values())), nll.mean(1))
+    assert 0 < got.terms["continue_target"] < 1
+    # nothing of the target has a gradient: only what the gate reads is moved
+    parameters = dict(t.model.named_parameters())
+    ours = torch.autograd.grad(got.loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+    theirs = torch.autograd.grad(wanted, list(parameters.values()), allow_unused=True)
+    for name, a, b in zip(parameters, ours, theirs, strict=True):
+        assert (a is None) == (b is None), name
+        if a is not None:
+            torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
+
+
+class Told:
+    """A trajectory of one scored token a sequence, whose losses and gates are given."""
+
+    def __init__(self, nll: list[float], gates: list[float]) -> None:
+        self.loops = Loops.fixed(len(nll))
+        self.batch = batch(rows=1, length=1)
+        self.gates = [torch.full((1, 1), value, dtype=torch.float64, requires_grad=True) for value in gates]
+        self.losses = torch.tensor(nll, dtype=torch.float64)[:, None, None]
+
+    def gate(self, k: int) -> Tensor:
+        return self.gates[k - 1]
+
+    def nll(self, ks: range) -> Tensor:
+        return self.losses[[k - 1 for k in ks]]
+
+    def ran(self, k: int) -> None:
+        return None
+
+
+class Published(Told):
+    """A trajectory of which a reference implementation has left the readouts and gates."""
+
+    def __init__(self, tensors: dict[str, Tensor], head: Tensor, steps: int) -> None:
+        ids = tensors["input_ids"]
+        self.loops = Loops.fixed(steps)
+        # the reference shifts its labels itself
+        self.batch = Batch.of(ids, torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], -100)], dim=1))
+        self.hidden = tensors[f"ut{steps}/hidden"].double()
+        self.gates = list(tensors[f"ut{steps}/gate_logits"].double())
+        self.head = head.double()
+
+    def readout(self, k: int) -> Tensor:
+        return self.hidden[k - 1]
+
+    def score(self, z: Tensor) -> Tensor:
+        logits = (z @ self.head.T).movedim(-1, 1)
+        return F.cross_entropy(logits, self.batch.labels, reduction="none", ignore_index=-100)
+
+    def nll(self, ks: range, weight: Tensor | None = None) -> Tensor:
+        return torch.stack([self.score(self.readout(k)) for k in ks])
+
+
+@pytest.mark.parametrize("steps", [4, 8])
+@pytest.mark.parametrize("folder", ["hf", "hf_gqa"])
+def test_exit_weighted_gives_ouro_s_losses(shared: Path, folder: str, steps: int) -> None:
+    golden = shared / "golden" / "ouro_tiny"
+    tensors = load_file(golden / f"{folder}.expected.safetensors")
+    t = Published(tensors, load_file(golden / folder / "model.safetensors")["lm_head.weight"], steps)
+    p = tensors[f"ut{steps}/exit_pdf"].double()[:, t.batch.scored]
+    entropy = -(p * p.clamp(min=1e-30).log()).sum(0).mean()
+    for mix, name in {
+        "logits": "loss_mixture_logits_shifted",
+        "losses": "loss_exit_weighted_sum_of_ce_shifted",
+    }.items():
+        got = ExitWeighted(mix=mix, entropy=0.1)(t)  # type: ignore[arg-type]
+        wanted = tensors[f"ut{steps}/{name}"].double()
+        torch.testing.assert_close(got.loss + 0.1 * got.terms["exit_entropy"], wanted, rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(got.terms["exit_entropy"], entropy, rtol=2e-5, atol=2e-5)
+        ce = torch.stack(list(got.ce.values()))
+        torch.testing.assert_close(ce, tensors[f"ut{steps}/ce_per_step_shifted"].double(), rtol=2e-5, atol=2e-5)
+
+
+def test_targets_of_exit_improvement_in_closed_form() -> None:
+    # a gain of exactly gamma wants one half; a loss that rises counts as no gain
+    t = Told([2.0, 1.995, 2.5], [0.0, 0.0, 0.0])
+    got = ExitImprovement(k=50.0, gamma=0.005)(t)  # type: ignore[arg-type]
+    no_gain = 1 / (1 + torch.tensor(0.25, dtype=torch.float64).exp())
+    torch.testing.assert_close(got.terms["continue_target"], (0.5 + no_gain) / 2)
+    torch.testing.assert_close(got.loss.detach(), torch.tensor(2.0, dtype=torch.float64).log())
+    # the gradient of each gate is its probability of leaving minus the wanted one
+    got.loss.backward()
+    torch.testing.assert_close(t.gates[1].grad, torch.zeros(1, 1, dtype=torch.float64))
+    torch.testing.assert_close(t.gates[2].grad, (0.5 - (1 - no_gain)).reshape(1, 1) / 2)
+    assert t.gates[0].grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize(("gain", "gate"), [(1.0, -30.0), (0.0, 30.0)])
+def test_exit_improvement_is_content_with_a_gate_that_decides_right(gain: float, gate: float) -> None:
+    # a large slope: the wanted decision is all but certain
+    right = ExitImprovement(k=1000.0, gamma=0.5)(Told([2.0, 2.0 - gain], [0.0, gate]))  # type: ignore[arg-type]
+    wrong = ExitImprovement(k=1000.0, gamma=0.5)(Told([2.0, 2.0 - gain], [0.0, -gate]))  # type: ignore[arg-type]
+    assert right.loss.item() < 1e-9
+    assert wrong.loss.item() == pytest.approx(30, rel=1e-6)
+
+
+def test_one_loop_improves_on_nothing() -> None:
+    t = run(total=1)
+    got = ExitImprovement()(t)
+    assert got.loss == 0
+    got.loss.backward()
+    assert list(got.ce) == [1]
+
+
+@pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), ExitWeighted(), ExitImprovement()])
 def test_without_scored_tokens_the_loss_is_zero_and_can_be_differentiated(supervision: Supervision) -> None:
     t = run(unscored=12)
     loss = supervision(t).loss
@@ -107,7 +237,13 @@ def test_without_scored_tokens_the_loss_is_zero_and_can_be_differentiated(superv
     assert all(g.abs().sum() == 0 for g in gradients)
 
 
-@pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), LastN(n=2), ExitWeighted(), ExitWeighted(mix="logits")])
+@pytest.mark.parametrize(
+    "supervision",
+    [
+        *(Terminal(), PerLoop(), LastN(n=2), ExitWeighted(), ExitWeighted(mix="logits")),
+        *(ExitImprovement(), ExitImprovement(asks="before")),
+    ],
+)
 def test_sequences_of_unequal_depth_are_supervised_as_if_alone(supervision: Supervision) -> None:
     model, data = tiny(gate="linear", dtype=torch.float64), batch(rows=3)
     depths = torch.tensor([3, 1, 2])

@@ -59,3 +59,10 @@ def test_scaled_init_counts_every_loop_but_prelude_and_coda_once() -> None:
 def test_a_seed_fixes_every_weight() -> None:
     a, b = tiny(seed=5), tiny(seed=5)
     assert all(torch.equal(value, b.state_dict()[name]) for name, value in a.state_dict().items())
+
+
+def test_a_table_may_be_larger_than_the_tokenizer_and_never_smaller() -> None:
+    model = build_model(section(vocabulary=32), vocabulary=23, max_length=12, max_loops=4, seed=0)
+    assert (model.vocabulary, model.head.weight.shape[0]) == (32, 32)
+    with pytest.raises(ValueError, match=r"model.vocabulary: a table of 22 rows cannot hold the 23 tokens"):
+        build_model(section(vocabulary=22), vocabulary=23, max_length=12, max_loops=4)

@@ -25,6 +25,7 @@ def section(
     head: Head | None = None,
     embedding: Embedding | None = None,
     tie: dict[str, str] | None = None,
+    vocabulary: int | None = None,
     **parts: Any,
 ) -> Model:
     """A ``model`` section; ``parts`` are names or maps, by kind."""
@@ -32,6 +33,7 @@ def section(
     chosen |= {"gate": "none", "init": "normal"} | parts
     return Model(
         width=width,
+        vocabulary=vocabulary,
         embedding=embedding or Embedding(),
         block=component("block", block, width=width),
         prelude=Stage(layers=prelude) if isinstance(prelude, int) else prelude,

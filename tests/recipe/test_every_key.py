@@ -72,7 +72,8 @@ def moved_down(text: dict, path: Path_) -> Iterator[dict]:
     for key in path[:-1]:
         node = node[key]
     for beside, inner in node.items():
-        if beside != path[-1] and isinstance(inner, dict) and path[-1] not in inner and beside != "profiles":
+        # keys of profiles and of tied parameters are the user's to choose
+        if beside not in (path[-1], "profiles", "tie") and isinstance(inner, dict) and path[-1] not in inner:
             copy = yaml.safe_load(yaml.safe_dump(text))
             place = copy
             for key in path[:-1]:

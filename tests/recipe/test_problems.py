@@ -112,3 +112,7 @@ def test_components_by_hand_are_checked_too() -> None:
         component("attention", {"type": "causal", "heads": 3}, width=32)
     with pytest.raises(RecipeError, match="is a name or a map"):
         component("norm", 3)
+
+
+def test_a_map_of_words_names_the_value_that_is_none(write) -> None:
+    assert "model.tie: 'coda.norm' in it must be text, not 3" in one(write, "model.tie={coda.norm: 3}")

@@ -76,6 +76,10 @@ class Tokenizer(ABC):
     def restore(cls, state: dict[str, Any]) -> Self:
         """The tokenizer that had this ``state``."""
 
+    def published(self) -> dict[str, Any]:
+        """The files that say this tokenizer in Hugging Face form, as name to JSON value; none where nothing can."""
+        return {}
+
     def fingerprint(self) -> str:
         """Digest of the content: equal exactly where encoding is."""
         return hashlib.sha256(json.dumps([self._type, self.state()], sort_keys=True).encode()).hexdigest()

@@ -84,6 +84,13 @@ class HuggingFace(Tokenizer):
             unknown += (stop - start) * (number == self.unknown)
         return Lost(unknown, int((~covered).sum()))
 
+    def published(self) -> dict[str, Any]:
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        for role in ROLES:
+            if (number := getattr(self, role)) is not None:
+                config["unk_token" if role == "unknown" else f"{role}_token"] = self._inner.id_to_token(number)
+        return {"tokenizer.json": self.state()["tokenizer"], "tokenizer_config.json": config}
+
     def state(self) -> dict[str, Any]:
         return {"tokenizer": json.loads(self._inner.to_str()), "roles": {role: getattr(self, role) for role in ROLES}}
 

@@ -58,7 +58,7 @@ def narrow(model: Model) -> Model:
     must divide it. Layers stay where parameters are tied by the number of a block.
     """
     specs = [spec for name in Model.__dataclass_fields__ for spec in _specs(getattr(model, name))]
-    narrowed = replace(model, width=narrow_width(model.width, specs))
+    narrowed = replace(model, width=narrow_width(model.width, specs), vocabulary=None)
     if any(part.isdigit() for pair in model.tie.items() for path in pair for part in path.split(".")):
         return narrowed
     return replace(narrowed, core=_shallow(model.core), prelude=_stage(model.prelude), coda=_stage(model.coda))

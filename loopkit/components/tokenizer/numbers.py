@@ -1,0 +1,48 @@
+"""Token numbers written out: for a model that comes without a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from pydantic import PositiveInt
+
+from loopkit.components.tokenizer import Tokenizer
+from loopkit.registry import register
+
+
+@register("tokenizer", "numbers")
+class Numbers(Tokenizer):
+    """Text that is token numbers with blanks between them, such as ``17 4 4``; whatever else is an error.
+
+    Args:
+        size: Number of tokens; numbers run from 0 to size - 1.
+    """
+
+    separable = True
+
+    def __init__(self, *, size: PositiveInt) -> None:
+        self.size = size
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        dtype = np.uint16 if self.size <= 2**16 else np.uint32
+        return [np.array([self._number(word) for word in text.split()], dtype=dtype) for text in texts]
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        return " ".join(str(int(number)) for number in ids)
+
+    def state(self) -> dict[str, Any]:
+        return {"size": self.size}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        return cls(**state)
+
+    def _number(self, word: str) -> int:
+        if word.isascii() and word.isdigit() and int(word) < self.size:
+            return int(word)
+        raise ValueError(
+            f"data.tokenizer: {word[:40]!r} is no token number from 0 to {self.size - 1}; this tokenizer reads numbers "
+            "alone, so give such a text, or the tokenizer that belongs to the model"
+        )

@@ -1,0 +1,36 @@
+"""Token numbers as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopkit.components.tokenizer import Lost, load_tokenizer
+from loopkit.components.tokenizer.numbers import Numbers
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    tokenizer = Numbers(size=61)
+    (ids, none) = tokenizer.encode(["0 7\n60 ", ""])
+    assert ids.tolist() == [0, 7, 60]
+    assert none.shape == (0,)
+    assert tokenizer.decode(ids) == "0 7 60"
+    assert tokenizer.lost("0 7") == Lost()
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert (again.size, again.fingerprint()) == (61, tokenizer.fingerprint())
+    assert again.fingerprint() != Numbers(size=62).fingerprint()
+
+
+def test_large_numbers_keep_their_value() -> None:
+    (ids,) = Numbers(size=100_000).encode(["99999"])
+    assert ids.tolist() == [99_999]
+    assert ids.dtype == np.uint32
+
+
+@pytest.mark.parametrize("word", ["61", "-1", "a", "1.5", "²"])
+def test_what_is_no_token_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="is no token number from 0 to 60"):
+        Numbers(size=61).encode([f"1 {word}"])

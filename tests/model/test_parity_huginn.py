@@ -1,0 +1,181 @@
+"""Our model with a Huginn checkpoint's weights gives the reference implementation's numbers."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from loopkit.components.supervision import Terminal
+from loopkit.loop import Batch, Loops, Trajectory
+from loopkit.model import LoopedModel, build_model
+from loopkit.recipe import component
+from loopkit.recipe.format import Embedding, Stage
+from tests.model.tiny import section
+
+TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
+WIDTH, HEADS, VOCABULARY, LENGTH = 32, 4, 61, 32
+BLOCK = {
+    "type": "transformer",
+    "attention": {"heads": HEADS, "qk_bias": True},
+    "mlp": {"type": "swiglu", "hidden": 48},
+    "norm": {"type": "rmsnorm", "eps": 1e-6},
+    "placement": "post_sandwich",
+}
+OF_A_BLOCK = {
+    "attention.qkv.weight": "attn.Wqkv.weight",
+    "attention.qk_bias": "attn.qk_bias",
+    "attention.out.weight": "attn.proj.weight",
+    "mlp.gate.weight": "mlp.fc.weight",
+    "mlp.up.weight": "mlp.fc.weight",
+    "mlp.out.weight": "mlp.proj.weight",
+    "around_attention.norm_in.weight": "norm_1.weight",
+    "around_attention.norm_out.weight": "norm_2.weight",
+    "around_mlp.norm_in.weight": "norm_3.weight",
+    "around_mlp.norm_out.weight": "norm_4.weight",
+}
+NAMES = {
+    "embedding.tokens.weight": "transformer.wte.weight",
+    "head.weight": "transformer.wte.weight",
+    "injection.mix.weight": "transformer.adapter.weight",
+    "coda.norm.weight": "transformer.ln_f.weight",
+    "readout.norm.weight": "transformer.ln_f.weight",
+} | {
+    f"{ours}.blocks.{i}.{name}": f"transformer.{theirs}.{i}.{their_name}"
+    for ours, theirs, layers in (("prelude", "prelude", 1), ("core", "core_block", 2), ("coda", "coda", 1))
+    for i in range(layers)
+    for name, their_name in OF_A_BLOCK.items()
+}
+
+
+def huginn(start: Any = "zeros") -> LoopedModel:
+    """The model as a recipe says it, its weights NaN."""
+    norm = component("norm", "rmsnorm")
+    model = section(
+        width=WIDTH,
+        embedding=Embedding(scale="sqrt_width"),
+        position={"type": "rope", "base": 50000.0, "pairing": "neighbours"},
+        block=BLOCK,
+        prelude=1,
+        core=2,
+        coda=Stage(layers=1, norm=norm),
+        start=start,
+        injection="concat",
+        readout="norm",
+        tie={"coda.norm": "readout.norm"},
+    )
+    return build_model(model, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=8)
+
+
+class Reference:
+    """The fixture of one precision."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.case = json.loads((folder / "case.json").read_text())
+        self.weights = load_file(folder / "hf" / "model.safetensors")
+        self.inputs = load_file(folder / "expected.safetensors")
+        self.expected = load_file(folder / f"expected{'_f64' if dtype == torch.float64 else ''}.safetensors")
+        self.model = huginn()
+        self.model.load_state_dict({name: self.weight(name) for name in self.model.state_dict()})
+        self.model.to(dtype).eval()
+
+    def weight(self, name: str) -> Tensor:
+        value = self.weights[NAMES[name]]
+        if name.endswith("qk_bias"):
+            return value.flatten()
+        if name.endswith(("mlp.gate.weight", "mlp.up.weight")):
+            return value.chunk(2)[name.endswith("mlp.up.weight")]
+        return value
+
+    @property
+    def batch(self) -> Batch:
+        return Batch.of(self.inputs["input_ids"], self.inputs["labels"])
+
+    def run(self, loops: int, start: Tensor | None = None) -> Trajectory:
+        with torch.no_grad():
+            return self.model.run(self.batch, Loops.fixed(loops), start=start)
+
+    def check(self, name: str, ours: Tensor) -> None:
+        theirs = self.expected[name]
+        assert ours.dtype == self.dtype
+        assert ours.shape == theirs.shape, name
+        error = ((ours - theirs).abs() / (1 + theirs.abs())).max().item()
+        assert error < TOLERANCE[self.dtype], f"{name}: off by {error:.1e}"
+
+
+@cache
+def reference(folder: Path, dtype: torch.dtype) -> Reference:
+    return Reference(folder, dtype)
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
+def theirs(request: pytest.FixtureRequest, shared: Path) -> Reference:
+    return reference(shared / "golden" / "huginn_tiny", request.param)
+
+
+def test_every_weight_of_the_checkpoint_has_its_place(theirs: Reference) -> None:
+    # the rotation's table is a buffer that the reference saves; we compute it
+    assert set(NAMES.values()) == set(theirs.weights) - {"freqs_cis"}
+    assert set(NAMES) == set(theirs.model.state_dict())
+    assert theirs.model.coda.norm is theirs.model.readout.norm
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4, 8])
+@torch.no_grad()
+def test_every_depth_from_the_zero_state(theirs: Reference, steps: int) -> None:
+    t = theirs.run(steps)
+    theirs.check(f"zero_state/steps{steps}/latent", theirs.model.readout(t.state(steps), steps, steps))
+    theirs.check(f"zero_state/steps{steps}/final_hidden", t.readout(steps))
+    theirs.check(f"zero_state/steps{steps}/logits", t.logits(steps))
+    theirs.check(f"zero_state/steps{steps}/loss", Terminal()(t).loss)
+
+
+@torch.no_grad()
+def test_one_pass_serves_all_depths(theirs: Reference) -> None:
+    t = theirs.run(8)
+    for steps in (1, 2, 4, 8):
+        theirs.check(f"zero_state/steps{steps}/logits", t.logits(steps, at=steps))
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@torch.no_grad()
+def test_from_a_given_state(theirs: Reference, steps: int) -> None:
+    t = theirs.run(steps, theirs.expected["init_state"].to(theirs.dtype))
+    theirs.check(f"given_state/steps{steps}/latent", theirs.model.readout(t.state(steps), steps, steps))
+    theirs.check(f"given_state/steps{steps}/logits", t.logits(steps))
+
+
+def test_prelude_and_raw_states(shared: Path) -> None:
+    theirs = reference(shared / "golden" / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
+    t = theirs.run(4)
+    theirs.check("prelude_output", t.e)
+    theirs.check("zero_state/raw_state_after_step_1_to_4", torch.stack([t.state(k) for k in range(1, 5)]))
+
+
+@torch.no_grad()
+def test_greedy_tokens(theirs: Reference) -> None:
+    tokens = theirs.inputs["input_ids"][:1, :5]
+    for _ in range(8):
+        logits = theirs.model.run(Batch.of(tokens), Loops.fixed(4)).logits(4)
+        tokens = torch.cat([tokens, logits[:, -1:].argmax(dim=-1)], dim=1)
+    assert tokens[0, 5:].tolist() == theirs.inputs["greedy/steps4/first5_tokens_of_row0"].tolist()
+
+
+def test_the_first_state_is_the_published_truncated_gaussian(theirs: Reference) -> None:
+    std = theirs.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
+    assert std == pytest.approx(0.4**0.5)
+    model = huginn({"type": "normal", "std": 0.4**0.5, "cut": 3.0})
+    model.load_state_dict(theirs.model.state_dict())
+    model.to(theirs.dtype).eval()
+    c = model.run(Batch.of(torch.zeros(64, LENGTH, dtype=torch.int64)), Loops.fixed(0)).state(0)
+    assert c.abs().max() <= 3 * std
+    assert c.abs().max() > 2.9 * std
+    # the standard deviation of a Gaussian cut at three of its own
+    assert c.std().item() == pytest.approx(std * 0.98658, rel=0.01)
