@@ -132,11 +132,13 @@ def compose(
         RecipeError: With every problem found.
     """
     stack = [*layers.bodies, *layers.chosen(profiles), *overrides(texts)]
+    plugins = list(plugins)
     merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
     for layer in stack:
         composed = merger.lay(composed, layer, ROOT)
     assert composed is not None
+    composed = _with_files(composed, plugins)
     walk = Walk(merger)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
@@ -172,6 +174,18 @@ def _with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePat
     if problems:
         raise RecipeError(problems)
     return known
+
+
+def _with_files(composed: Node, extra: Iterable[FilePath]) -> Node:
+    """The recipe with the files of ``--plugins`` among its own: a run must find its components again."""
+    known = composed.value.get("plugins")
+    items = list(known.value) if known is not None and isinstance(known.value, list) else []
+    there = {(item.origin.folder / str(item.value)).resolve() for item in items}
+    origin = Origin("--plugins")
+    added = [Node(str(file), origin) for file in dict.fromkeys(file.resolve() for file in extra) if file not in there]
+    if not added:
+        return composed
+    return Node({**composed.value, "plugins": Node([*items, *added], origin)}, composed.origin)
 
 
 def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
