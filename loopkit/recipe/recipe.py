@@ -54,7 +54,7 @@ class Recipe(Sections):
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
-        return yaml.dump(self.values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        return yaml_text(self.values)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -70,6 +70,11 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+def yaml_text(values: Any) -> str:
+    """Plain data as YAML that reads back as the same data under YAML 1.2."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @cache
