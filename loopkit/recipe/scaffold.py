@@ -79,4 +79,4 @@ def _one_line(indent: str, name: str, value: Any) -> str:
 
 def _explained(line: str, option: Option) -> str:
     kind = f" ({describe(option.annotation)})" if isinstance(option.annotation, Leaf) else ""
-    return f"{line.ljust(COLUMN)}  # {option.doc}{kind}"
+    return f"{line.ljust(COLUMN)}  # {option.doc.replace('``', '')}{kind}"

@@ -18,7 +18,7 @@ from tests.registry.test_catalog import SOURCE, install
 
 GOOD = SOURCE.format(name="faulty")
 FAULTS: dict[str, tuple[str, str]] = {
-    "syntax error": (GOOD + "def broken(:\n", r"faulty\.py:12: syntax error"),
+    "syntax error": (GOOD + "def broken(:\n", r"faulty\.py:11: syntax error"),
     "missing annotation": (
         GOOD.replace("    def forward", "    def __init__(self, *, eps=1.0): ...\n    def forward"),
         r"faulty\.py:9: option 'eps' has no annotation",
@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         GOOD.replace("    def forward", "    def __init__(self, **options: int): ...\n    def forward"),
         r"faulty\.py:9: Mine: 'options' hides options; name each one",
     ),
-    "duplicate": (GOOD + GOOD, r"faulty\.py:18: readout 'faulty' is registered twice in this file, first at line 7"),
+    "duplicate": (GOOD + GOOD, r"faulty\.py:17: readout 'faulty' is registered twice in this file, first at line 7"),
 }
 
 
@@ -84,7 +84,7 @@ def test_a_recipe_that_names_a_broken_or_absent_file_says_which_line_names_it(tm
     recipe.write_text("loopkit: 1\nextends: wikitext_44m_raw\nplugins: [./faulty.py, ./gone.py]\n")
     done = run("validate", str(recipe))
     assert done.exit_code == 2
-    assert f"{recipe}:3: plugins: {tmp_path / 'faulty.py'}:12: syntax error" in done.stderr
+    assert f"{recipe}:3: plugins: {tmp_path / 'faulty.py'}:11: syntax error" in done.stderr
     assert f"{recipe}:3: plugins: {tmp_path / 'gone.py'}: cannot be read" in done.stderr
 
 
@@ -114,7 +114,7 @@ def test_the_command_line_shows_an_import_error_without_a_traceback(
     done = run("plan")
     assert done.exit_code == 2
     assert "error: RuntimeError: no licence" in done.stderr
-    assert f"while importing readout 'faulty' from {site / 'needy_b.py'}:13" in done.stderr
+    assert f"while importing readout 'faulty' from {site / 'needy_b.py'}:12" in done.stderr
     assert isinstance(run("--traceback", "plan").exception, RuntimeError)
 
 

@@ -83,7 +83,7 @@ def test_a_new_recipe_is_valid_as_written_and_as_uncommented(parent: str, tmp_pa
     assert same == {key: old.values[key] for key in same}
     text = file.read_text()
     assert "#  width: " in text
-    assert "# Channels of the state. (an integer above 0)" in text
+    assert "# Channels of the state. (an integer > 0)" in text
     # every value, taken out of its comment, says what it says now
     body = "\n".join(
         line.removeprefix("#") if line[:2] != "# " or line[2:3] == " " else line for line in text.splitlines()
