@@ -117,9 +117,8 @@ def scored_tokens(subject: Subject) -> None:
     moved = [k for k in plain if abs(plain[k] - other[k]) > 1e-5]
     if moved:
         seen = f"other unscored tokens at the end move the cross-entropy of loop {moved[0]}"
-        raise Violation(
-            "tokens without a label count", seen, "t.nll() holds 0 there: sum, and divide by the scored ones"
-        )
+        hint = "t.nll() holds 0 there: sum, and divide by the scored ones"
+        raise Violation("tokens without a label count", seen, hint)
 
 
 @rule("own depths", KIND, after=("loss",))
