@@ -19,7 +19,7 @@ from loopkit.interop.retrofit import Retrofit, retrofitted
 from loopkit.interop.tables import keep_tables, wrong_tables
 from loopkit.interop.tensor_file import Header, write_tensors
 from loopkit.model import LoopedModel, build_model
-from loopkit.recipe import Recipe, component, recipe_of, to_yaml
+from loopkit.recipe import Recipe, component, recipe_of, yaml_text
 from loopkit.runs import Checkpoint, RunExists, RunFolder, write_json, write_text
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import RESOLVED, TOKENIZER, WEIGHTS, begin_checkpoint, publish_checkpoint
@@ -288,5 +288,5 @@ def _write_run(
     facts["parameters"] = {"unique": sum(parameter.numel() for parameter in model.parameters())}
     work.evaluations.mkdir()
     write_json(work.provenance, facts)
-    write_text(work.recipe, to_yaml(values))
+    write_text(work.recipe, yaml_text(dict(values)))
     write_text(work.resolved, recipe.to_yaml())

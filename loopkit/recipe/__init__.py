@@ -1,7 +1,7 @@
 """Recipes: read, composed, checked and resolved, with every problem reported at once. No torch."""
 
 from loopkit.recipe.node import Origin, Problem, RecipeError
-from loopkit.recipe.recipe import Recipe, component, load_recipe, problems_of, recipe_of, to_yaml
+from loopkit.recipe.recipe import Recipe, component, load_recipe, problems_of, recipe_of, yaml_text
 from loopkit.recipe.shipped import shipped_recipes
 
 __all__ = [
@@ -14,5 +14,5 @@ __all__ = [
     "problems_of",
     "recipe_of",
     "shipped_recipes",
-    "to_yaml",
+    "yaml_text",
 ]

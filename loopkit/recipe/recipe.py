@@ -59,7 +59,7 @@ class Recipe(Sections):
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
-        return to_yaml(self.values)
+        return yaml_text(self.values)
 
 
 LATER: tuple[Path, ...] = (("train", "health"), ("train", "checkpoint", "best"))
@@ -106,6 +106,11 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+def yaml_text(values: Any) -> str:
+    """Plain data as YAML that reads back as the same data under YAML 1.2."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @cache
@@ -168,11 +173,13 @@ def compose(
         RecipeError: With every problem found.
     """
     stack = [*layers.bodies, *layers.chosen(profiles), *overrides(texts)]
+    plugins = list(plugins)
     merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
     for layer in stack:
         composed = merger.lay(composed, layer, ROOT)
     assert composed is not None
+    composed = _with_files(composed, plugins)
     walk = Walk(merger)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
@@ -203,11 +210,6 @@ def recipe_of(values: Mapping[str, Any], file: FilePath, overrides: Sequence[str
     return replace(compose(Layers(file.stem, file, [node]), (), overrides), path=None)
 
 
-def to_yaml(values: Mapping[str, Any]) -> str:
-    """Plain values as a recipe file; reading it gives them back."""
-    return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-
-
 def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
     """Say each warning of a walk once."""
     for message in dict.fromkeys(str(warning.message) for warning in caught):
@@ -230,6 +232,18 @@ def _with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePat
     return known
 
 
+def _with_files(composed: Node, extra: Iterable[FilePath]) -> Node:
+    """The recipe with the files of ``--plugins`` among its own: a run must find its components again."""
+    known = composed.value.get("plugins")
+    items = list(known.value) if known is not None and isinstance(known.value, list) else []
+    there = {(item.origin.folder / str(item.value)).resolve() for item in items}
+    origin = Origin("--plugins")
+    added = [Node(str(file), origin) for file in dict.fromkeys(file.resolve() for file in extra) if file not in there]
+    if not added:
+        return composed
+    return Node({**composed.value, "plugins": Node([*items, *added], origin)}, composed.origin)
+
+
 def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
     """The entries of the last layer that names plugin files; lists replace."""
     lists = [node.value["plugins"] for node in stack if isinstance(node.value, dict) and "plugins" in node.value]
@@ -237,12 +251,13 @@ def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
         yield from (item for item in lists[-1].value if isinstance(item.value, str))
 
 
-def component(kind: str, value: Any, **known: Any) -> Spec:
+def component(kind: str, value: Any, *, among: Catalog | None = None, **known: Any) -> Spec:
     """A component chosen by hand, as a recipe would write it.
 
     Args:
         kind: The kind.
         value: A name, or a map with ``type`` and options.
+        among: Where names are looked up; None takes loopkit's own and those of installed packages.
         known: Values that bounds may name, such as ``width``.
 
     Raises:
@@ -250,7 +265,7 @@ def component(kind: str, value: Any, **known: Any) -> Spec:
     """
     from loopkit.recipe.resolve import Known
 
-    merger = Merger(catalog(), format_sections())
+    merger = Merger(catalog() if among is None else among, format_sections())
     node = merger.lay(None, from_plain(value, Origin("component")), Slot(kind))
     walk = Walk(merger)
     env = {name: Known(item, (name,)) for name, item in known.items()}

@@ -30,6 +30,7 @@ from loopkit.runs.checkpoint import (
     publish_checkpoint,
 )
 from loopkit.runs.folder import RunFolder
+from loopkit.runs.provenance import origins
 from loopkit.training import rng
 from loopkit.training.engine import Engine
 from loopkit.training.health import History
@@ -122,6 +123,7 @@ def _facts(place: Place, recipe: Recipe, process: Process) -> dict[str, Any]:
         "history": asdict(place.history),
         "world": process.world,
         "recipe": recipe.values,
+        "components": origins(recipe.specs.values()),
     }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loopkit.components.probe import Measured, Probe, first_sequences, passes
 from loopkit.components.probe.power import STEPS, Radius, spectral_radius
-from loopkit.loop import PAD, Batch, LoopedModel, Trajectory
+from loopkit.loop import PAD, Batch, LoopedModel, Noise, Trajectory
 from loopkit.registry import register
 
 SEED = 0
@@ -45,8 +45,9 @@ def loop_radius(t: Trajectory, depth: int | None = None, *, steps: int = STEPS, 
         c = t.carried(depth).detach().requires_grad_()
         after = t.step(c, max(depth, 1))
     real_BT = t.batch.positions < PAD
-    generator = torch.Generator(c.device).manual_seed(SEED)
-    start = torch.randn(c.shape, generator=generator, device=c.device, dtype=c.dtype)
+    # of a sequence's own numbers, so that no split of the batch changes them
+    noise = Noise(SEED, 0, sample=t.batch.sample, positions=t.batch.positions)
+    start = noise.normal(*c.shape[2:]).to(c.dtype)
 
     def radius(seen_BT: Tensor) -> Radius:
         seen = seen_BT.view(*c.shape[:2], *(1,) * (c.dim() - 2))

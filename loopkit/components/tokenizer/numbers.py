@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import PositiveInt
@@ -21,6 +21,7 @@ class Numbers(Tokenizer):
     """
 
     separable = True
+    conformance: ClassVar[dict[str, Any]] = {"options": {"size": 50}, "texts": ["17 4 4", "0 49", ""]}
 
     def __init__(self, *, size: PositiveInt) -> None:
         self.size = size
