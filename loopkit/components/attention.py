@@ -29,6 +29,13 @@ class Attention(nn.Module):
         """``[B, T, D]`` to the same shape."""
         raise NotImplementedError
 
+    def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
+        """Which output rows of which matrix make the queries ``q``, keys ``k``, values ``v`` and output ``o``.
+
+        Adapters find what they change by these names; a variant without such a matrix leaves its name out.
+        """
+        return {}
+
 
 @register("attention", "causal", paper="arXiv:1706.03762", provides={"double_backward", "cache"})
 class CausalAttention(Attention):
@@ -102,6 +109,15 @@ class CausalAttention(Attention):
             k, v = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (k, v))
         mixed = attend(q, k, v, mask, self.dropout if self.training else 0.0)
         return F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.out_dropout, self.training)
+
+    def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        return {
+            "q": (self.qkv, slice(0, queries)),
+            "k": (self.qkv, slice(queries, queries + keys)),
+            "v": (self.qkv, slice(queries + keys, queries + 2 * keys)),
+            "o": (self.out, slice(0, self.out.out_features)),
+        }
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}, dropout={self.dropout}"
