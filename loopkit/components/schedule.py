@@ -50,6 +50,17 @@ class Schedule:
         """
         return 1.0
 
+    def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
+        """Where the loops of one run lie in time: ``total + 1`` rising points from 0 to 1; ``()`` means evenly.
+
+        The trainer hands over a generator of its own for each micro-step, so the draws of ``draw`` are not disturbed.
+
+        Args:
+            rng: Source of randomness; the only one a schedule may use.
+            total: Loops of that run.
+        """
+        return ()
+
     def _clip(self, loops: np.ndarray) -> np.ndarray:
         return np.clip(loops, *self.bounds).astype(np.int64)
 
@@ -242,3 +253,6 @@ class Curriculum(Schedule):
         t = min(step / length, 1.0) if length > 0 else 1.0
         progress = t if self.shape == "linear" else 1 - math.sqrt(1 - t)
         return (self.start + (self.mean - self.start) * progress) / self.mean * self.of.scale(step, num_steps)
+
+    def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
+        return self.of.times(rng, total)
