@@ -32,7 +32,7 @@ class Step:
         in_order: Index order is position order and padding comes last: without a cache a plain causal mask serves.
         records: What components leave for regularizers and for the next loop, ``[B, ...]`` or scalars. Assign by
             key: recomputation must not count twice.
-        earlier: What the loop before left, row by row the same sequences; zeros for one that begins now. Empty in loop 1.
+        earlier: What the loop before left, for the same sequences; zeros for one that begins now. Empty in loop 1.
     """
 
     k: int

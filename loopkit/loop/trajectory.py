@@ -34,7 +34,7 @@ class Trajectory:
         e: ``[B, T, D]`` prelude output.
         noise: Random numbers of this pass.
         cache: Keys and values, or ``None``.
-        records: What components left, one map per loop that ran; values are ``[b, ...]`` of the sequences computed, or scalars.
+        records: What components left, one map per loop that ran; ``[b, ...]`` of the sequences computed, or scalars.
         computed: ``[b]`` int64, the sequences that each of these loops computed; ``None``: all.
         reached: Loops that ran; less than ``loops.total`` when every sequence stopped before.
         depth: ``[B]`` int64, loops that each sequence ran; ``None``: all ran ``reached``.
