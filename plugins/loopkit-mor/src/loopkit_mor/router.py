@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from loopkit.loop import PAD, Step, widen
+
+
+def in_full(x: Tensor) -> AbstractContextManager[object]:
+    """Without autocast, which ``meta`` does not know: a choice rounded to bf16 is another choice."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class ExpertChoice(nn.Module):
     def forward(self, u: Tensor, step: Step) -> Routing:
         """``[B, T, D]`` to who goes on."""
         loop, keep = step.k - 1, self.keep[step.k - 1]
-        with torch.autocast(u.device.type, enabled=False):  # a choice rounded to bf16 is another choice
+        with in_full(u):
             logits = widen(u) @ widen(self.weight[loop]) + self.bias[loop]
         candidates = step.positions < PAD
         if "router_left" in step.earlier:
@@ -116,7 +122,7 @@ class TokenChoice(nn.Module):
 
     def forward(self, u: Tensor, step: Step) -> Routing:
         """``[B, T, D]`` to who goes on; reads the input, which is the same in every loop."""
-        with torch.autocast(u.device.type, enabled=False):
+        with in_full(u):
             logits = widen(step.e) @ widen(self.weight).T
         p, depth = logits.softmax(dim=-1).max(dim=-1)
         depth = depth + 1
