@@ -106,11 +106,14 @@ class _Scale(nn.Module):
         self.log_s_ref.fill_(math.log(self.scale))
 
 
-@register("readout", "alpha", paper="arXiv:2606.24898")
+@register("readout", "alpha", paper="arXiv:2606.24898", causal="evaluation")
 class AlphaReadout(Readout):
     """Between norm (alpha 0) and raw (alpha 1): keep a power of the state's scale.
 
     s = rms(h),   z = s_ref^(1 - alpha) * s^alpha * h / s
+
+    In training ``ema`` takes its scale from all tokens of the batch before it is used, so there a later token moves an
+    earlier logit a little.
 
     Args:
         alpha: The exponent, 0 to 1. ``None``: learned, half-way between ``min`` and ``max`` at the start.

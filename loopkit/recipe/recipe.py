@@ -181,12 +181,13 @@ def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
         yield from (item for item in lists[-1].value if isinstance(item.value, str))
 
 
-def component(kind: str, value: Any, **known: Any) -> Spec:
+def component(kind: str, value: Any, *, among: Catalog | None = None, **known: Any) -> Spec:
     """A component chosen by hand, as a recipe would write it.
 
     Args:
         kind: The kind.
         value: A name, or a map with ``type`` and options.
+        among: Where names are looked up; None takes loopkit's own and those of installed packages.
         known: Values that bounds may name, such as ``width``.
 
     Raises:
@@ -194,7 +195,7 @@ def component(kind: str, value: Any, **known: Any) -> Spec:
     """
     from loopkit.recipe.resolve import Known
 
-    merger = Merger(catalog(), format_sections())
+    merger = Merger(catalog() if among is None else among, format_sections())
     node = merger.lay(None, from_plain(value, Origin("component")), Slot(kind))
     walk = Walk(merger)
     env = {name: Known(item, (name,)) for name, item in known.items()}

@@ -1,0 +1,109 @@
+"""Every kind: it builds from its schema, with every choice, by hand and, where it is a module, without memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from loopkit.loop import Loops
+from loopkit.recipe import RecipeError, component
+from loopkit.registry import KINDS
+from loopkit.registry.spec import Spec
+from loopkit.testing.case import EVERYTHING, MODULES, Violation, rule, saying
+from loopkit.testing.options import Unguessable, Variant
+from loopkit.testing.subject import Subject
+from loopkit.testing.surround import BLOCK, LENGTH, LOOPS, VOCABULARY, WIDTH, build, tokens
+from loopkit.testing.surround import logits as logits_of
+
+
+def wiring(subject: Subject) -> dict[str, Any]:
+    """What a parent hands to a component of this kind, by name."""
+    position = Spec("position", "none").build()
+
+    def make_block() -> Any:
+        block = component("block", subject.around.get("block", BLOCK), among=subject.catalog, width=WIDTH)
+        return block.build(width=WIDTH, position=position, layer=0, max_loops=LOOPS)
+
+    known = {
+        "width": WIDTH,
+        "position": position,
+        "layer": 1,
+        "max_loops": LOOPS,
+        "max_length": LENGTH,
+        "norm": lambda: Spec("norm", "rmsnorm").build(width=WIDTH),
+        "block": make_block,
+    }
+    return {name: known[name] for name in KINDS[subject.schema.kind].wiring}
+
+
+@rule("builds", EVERYTHING, after=("signature",))
+def builds(subject: Subject) -> None:
+    """It builds at its defaults, with every declared choice, and with each optional part."""
+    try:
+        found = subject.variants
+    except Unguessable as error:
+        raise Violation("the kit cannot build it", str(error)) from None
+    for variant in found:
+        _build(subject, variant)
+
+
+def _build(subject: Subject, variant: Variant) -> None:
+    where = f" with {variant.name}" if variant.name else " at its defaults"
+    try:
+        subject.build(variant.options, **wiring(subject))
+    except RecipeError as error:
+        raise Violation(f"its own options are refused{where}", str(error)) from error
+    except (ValueError, OSError) as error:
+        if variant.strict:
+            hint = "a choice that it declares must work; bound the option, or give what it needs with --loopkit-options"
+            raise Violation(f"it does not build{where}", f"{type(error).__name__}: {error}", hint) from error
+    except Exception as error:
+        raise Violation(f"it does not build{where}", f"{type(error).__name__}: {error}") from error
+
+
+@rule("meta", MODULES, after=("builds",))
+def meta(subject: Subject) -> None:
+    """It builds on the meta device, which holds shapes and no numbers."""
+    hint = "`plan` and every start build on meta: compute no numbers in the constructor, set them in reset_parameters()"
+    for variant in subject.variants:
+        if not variant.strict:
+            continue
+        with saying(f"it does not build on meta{_with(variant)}", hint), torch.device("meta"):
+            built = subject.build(variant.options, **wiring(subject))
+        assert isinstance(built, nn.Module)
+        _nothing_loose(built)
+        _nothing_real(built, variant)
+
+
+def _with(variant: Variant) -> str:
+    return f" with {variant.name}" if variant.name else ""
+
+
+def _nothing_loose(built: nn.Module) -> None:
+    """Tensors that are neither parameters nor buffers stay behind when a model moves."""
+    for place, part in built.named_modules():
+        loose = [name for name, value in vars(part).items() if isinstance(value, Tensor)]
+        if loose:
+            name = ".".join(filter(None, (place, loose[0])))
+            hint = f"self.register_buffer({loose[0]!r}, ...), and its numbers in reset_parameters()"
+            raise Violation(f"it keeps a tensor, '{name}', outside of its parameters and buffers", hint=hint)
+
+
+def _nothing_real(built: nn.Module, variant: Variant) -> None:
+    real = [name for name, value in [*built.named_parameters(), *built.named_buffers()] if not value.is_meta]
+    if real:
+        hint = "make tensors on the device in force: torch.empty(...) without device=, never from numpy or .item()"
+        raise Violation(f"it does not build on meta{_with(variant)}: '{real[0]}' has memory there", hint=hint)
+
+
+@rule("runs on meta", MODULES, after=("in place",))
+def runs_on_meta(subject: Subject) -> None:
+    """A model with it runs on the meta device, as `plan` does to count its cost."""
+    hint = "do not look at values: no .item(), no Python branch on a tensor, no boolean indexing"
+    with saying("a model with it does not run on meta", hint), torch.no_grad():
+        around = build(subject, device="meta")
+        shape = logits_of(around, tokens().to("meta"), Loops.fixed(2)).shape
+    if shape[0] != 2 or shape[-1] != VOCABULARY:
+        raise Violation("a model with it gives logits of a wrong shape on meta", str(list(shape)))

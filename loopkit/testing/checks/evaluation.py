@@ -1,0 +1,176 @@
+"""Modules of a model in evaluation: nothing kept, nothing drawn, and a result that belongs to its token alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+
+from loopkit.loop import Batch, FullCache, Loops
+from loopkit.model import LoopedModel, load_weights, save_weights
+from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
+from loopkit.testing.subject import Subject
+from loopkit.testing.surround import LENGTH, LOOPS, altered, build, logits, loss, model, padded, run, tokens
+
+TOLERANCE = 2e-5
+"""Of fp32 logits of order 1, summed in another order."""
+
+BEFORE = ("in place", "keeps nothing", "seed")
+
+
+def difference(left: Tensor, right: Tensor) -> float:
+    """Largest difference of logits, relative to their size where that is above 1; NaN counts as infinite."""
+    gap = (left - right).abs().max() / right.abs().max().clamp(min=1)
+    return float(torch.nan_to_num(gap, nan=float("inf")))
+
+
+@rule("keeps nothing", MODULES, after=("in place",))
+@torch.no_grad()
+def keeps_nothing(subject: Subject) -> None:
+    """In evaluation it keeps nothing from one call to the next."""
+    around = model(subject)
+    before = {name: value.clone() for name, value in [*around.named_parameters(), *around.named_buffers()]}
+    first = logits(around, tokens())
+    logits(around, tokens(seed=1))
+    again = logits(around, tokens())
+    hint = "let buffers change only `if self.training`, and pass what a loop needs through its arguments"
+    if not torch.equal(first, again):
+        seen = f"the same tokens give logits that differ by {difference(again, first):.1e} after another batch"
+        raise Violation("it keeps state between calls in evaluation", seen, hint)
+    now = dict([*around.named_parameters(), *around.named_buffers()])
+    changed = [name for name, value in before.items() if not torch.equal(value, now[name])]
+    if changed:
+        raise Violation(f"'{changed[0]}' changes in evaluation", hint=hint)
+
+
+@rule("seed", MODULES, after=("in place",))
+@torch.no_grad()
+def seed(subject: Subject) -> None:
+    """In evaluation its numbers follow from the seed alone, and from no global random state."""
+    first, other = (logits(model(subject), tokens(), seed=number) for number in (1, 2))
+    hint = "draw from step.noise, which is keyed by seed, step, sample and position, and from nothing else"
+    if not torch.equal(first, other):
+        raise Violation("its numbers do not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint)
+    keyed = logits(model(subject), tokens(), noise_key=(7, 0))
+    draws, stated = not torch.equal(keyed, first), bool(subject.traits.get("noise", False))
+    if draws and not stated:
+        raise Violation("it draws from step.noise and does not say so", hint="@register(..., noise=True)")
+    if stated and not draws:
+        raise Violation("it says noise=True, and another seed gives the same numbers", hint=hint)
+
+
+@rule("causal", MODULES, after=BEFORE)
+@torch.no_grad()
+def causal(subject: Subject) -> None:
+    """A later token never changes an earlier logit, or its registration says where it does."""
+    stated = subject.traits.get("causal", True)
+    if stated is False:
+        raise NotChecked("it says that it is not causal")
+    for training in (False, True) if stated is True else (False,):
+        found = [logits(model(subject).train(training), batch) for batch in (tokens(), altered(tokens(), 7))]
+        moved = difference(found[1][:, :, :7], found[0][:, :, :7])
+        if moved > TOLERANCE:
+            mode = "training" if training else "evaluation"
+            seen = f"in {mode}, other tokens from place 7 on move logits before it by {moved:.1e}"
+            hint = (
+                "look for a mean, softmax, sort or convolution over tokens; mask it, or state it: "
+                'causal="evaluation" if it is so in training only, causal=False if always'
+            )
+            raise Violation("a later token changes an earlier logit", seen, hint)
+
+
+@rule("batch", MODULES, after=BEFORE)
+@torch.no_grad()
+def batch(subject: Subject) -> None:
+    """In evaluation a sequence's numbers do not depend on the others in its batch."""
+    data = tokens(rows=4)
+    whole = logits(model(subject), data)
+    parts = torch.cat([logits(model(subject), part) for part in data.split(1)], dim=1)
+    if (gap := difference(parts, whole)) > TOLERANCE:
+        seen = f"alone and in a batch of 4, logits differ by {gap:.1e}"
+        raise Violation("a sequence's numbers depend on its batch", seen, "look for a mean or a norm over dimension 0")
+
+
+@rule("padding", MODULES, after=(*BEFORE, "causal", "batch"))
+@torch.no_grad()
+def padding(subject: Subject) -> None:
+    """Padding before or after a sequence changes nothing of it, and gives finite numbers."""
+    if subject.lacks("padding"):
+        raise NotChecked("it says that it lacks padding")
+    data = tokens(length=6)
+    plain = logits(model(subject), data)
+    for left, right in ((3, 0), (0, 3)):
+        got = logits(model(subject), padded(data, left=left, right=right))[:, :, left : left + 6]
+        if (gap := difference(got, plain)) > TOLERANCE:
+            side = "before" if left else "after"
+            hint = "padding carries position PAD: look at step.positions, and at step.in_order before a plain causal mask"
+            raise Violation(f"padding {side} a sequence changes its logits", f"by {gap:.1e}", hint)
+
+
+@rule("cache", MODULES, after=(*BEFORE, "causal", "padding"))
+@torch.no_grad()
+def cache(subject: Subject) -> None:
+    """Decoding with a cache gives what one full pass gives."""
+    if subject.lacks("cache"):
+        raise NotChecked("it says that it lacks the cache")
+    if subject.traits.get("causal", True) is False:
+        raise NotChecked("it says that it is not causal")
+    data, around = tokens(), model(subject)
+    whole, kept = logits(around, data), FullCache(len(data))
+    hint = (
+        "ask step.cache.extend((step.k, self.layer), keys, values, step.positions, step.rows), and mask by positions; "
+        'or state lacks={"cache"}'
+    )
+    with saying("it does not run with a cache", hint):
+        pieces = [logits(around, _piece(data, *ends), cache=kept) for ends in ((0, 5), (5, 6), (6, LENGTH))]
+    if (gap := difference(torch.cat(pieces, dim=2), whole)) > TOLERANCE:
+        raise Violation("decoding with a cache disagrees with the full pass", f"logits differ by {gap:.1e}", hint)
+
+
+def _piece(data: Batch, first: int, last: int) -> Batch:
+    parts = (data.tokens, data.labels, data.positions)
+    return Batch(*(part[:, first:last].contiguous() for part in parts), data.sample)
+
+
+@rule("depth", MODULES, after=BEFORE)
+@torch.no_grad()
+def depth(subject: Subject) -> None:
+    """One pass of K loops holds every shorter one, or its registration says uses_total."""
+    around = _fed_back(subject)
+    if not around.depth_free:
+        raise NotChecked("it says that its value inside the loop depends on the number of loops")
+    t = run(around, tokens())
+    for k in range(1, LOOPS + 1):
+        alone = run(_fed_back(subject), tokens(), Loops.fixed(k))
+        if (gap := difference(t.logits(k, at=k), alone.logits(k))) > TOLERANCE:
+            seen = f"loop {k} of {LOOPS} differs from a run of {k} by {gap:.1e}"
+            hint = "look for step.loops.total, step.t or `at`; @register(..., uses_total=True) if it is meant so"
+            raise Violation("what a loop computes depends on how many loops there are", seen, hint)
+
+
+def _fed_back(subject: Subject) -> LoopedModel:
+    """A model in which a readout is part of the loop: only there can it depend on the number of loops."""
+    return model(subject, carry="readout") if subject.schema.kind == "readout" else model(subject)
+
+
+@rule("save and load", MODULES, after=BEFORE)
+def save_and_load(subject: Subject) -> None:
+    """After some training, a file holds everything that its numbers depend on."""
+    around = model(subject).train()
+    optimizer = torch.optim.SGD(around.parameters(), lr=0.01)
+    for number in range(2):
+        loss(run(around, tokens(seed=number))).backward()
+        optimizer.step()
+    around.eval()
+    with torch.no_grad(), TemporaryDirectory() as folder:
+        file = Path(folder) / "weights.safetensors"
+        save_weights(around, file)
+        empty = build(subject, seed=None)
+        load_weights(empty, file)
+        restored, kept = logits(empty, tokens()), logits(around, tokens())
+    if not torch.equal(restored, kept):
+        seen = f"logits differ by {difference(restored, kept):.1e} after a way through a file"
+        hint = "everything that counts must be a parameter or a buffer, and not persistent=False"
+        raise Violation("a file does not hold all of its state", seen, hint)

@@ -1,0 +1,158 @@
+"""Modules of a model: first weights, shapes, precision, and arguments left alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from loopkit.model import initialise
+from loopkit.testing.calls import Call, recorded, tensors_of
+from loopkit.testing.case import MODULES, Violation, rule, saying
+from loopkit.testing.subject import Subject
+from loopkit.testing.surround import LOOPS, ROWS, VOCABULARY, WIDTH, altered, build, logits, model, tokens
+
+KEEP_THE_STREAM = ("block", "core", "start", "injection", "carry", "placement")
+"""Kinds whose result is the stream itself, and so has its precision whatever autocast does inside."""
+
+
+@rule("first weights", MODULES, after=("meta",))
+def first_weights(subject: Subject) -> None:
+    """Its parameters and buffers get numbers when a model is initialised, the same for the same seed."""
+    hint = "write reset_parameters(), which sets what is neither nn.Linear nor nn.Embedding; init calls it"
+    with saying("a model with it cannot be built", "see the message"):
+        around = build(subject, seed=None)
+    with saying("it has parameters or buffers that nothing sets", hint):
+        initialise(around, seed=0, mean_loops=LOOPS)
+    unset = [name for name, value in around.state_dict().items() if not value.isfinite().all()]
+    unset += [name for name, value in around.named_buffers() if not value.isfinite().all() and name not in unset]
+    if unset:
+        raise Violation(f"'{unset[0]}' has no first value: it is not finite after initialisation", hint=hint)
+    again = build(subject, seed=0).state_dict()
+    differ = [name for name, value in around.state_dict().items() if not torch.equal(value, again[name])]
+    if differ:
+        raise Violation(f"equal seeds give different first values of '{differ[0]}'", hint="draw from torch's generator")
+
+
+@rule("shape", MODULES, after=("first weights",))
+def shape(subject: Subject) -> None:
+    """What it returns has the shape that its kind promises."""
+    for call in recorded(subject).calls:
+        first = next(iter(call.given.values()))
+        found = tensors_of(call.gave)
+        for given, gave in zip(_promised(subject.schema.kind, call, first), found or [None], strict=False):
+            if gave is None or not _fits(given, gave):
+                seen = f"{list(gave.shape) if gave is not None else type(call.gave).__name__}, not {_letters(given)}"
+                hint = f"for {list(first.shape)} given to {call.method}(); see the contract in components/"
+                raise Violation("its result has a wrong shape", seen, hint)
+
+
+def _promised(kind: str, call: Call, first: Tensor) -> list[list[int | None]]:
+    if kind == "gate":
+        return [list(first.shape[:2])]
+    if kind == "start":
+        return [[*first.shape[:2], None, first.shape[-1]]]
+    if call.method == "emit":
+        return [[*first.shape[:2], WIDTH]]
+    if call.method == "rotate":
+        return [list(tensor.shape) for tensor in list(call.given.values())[:2]]
+    return [list(first.shape)]
+
+
+def _fits(promised: list[int | None], gave: Tensor) -> bool:
+    """Whether a shape is the promised one, where ``None`` is any number of further streams."""
+    if None in promised:
+        return list(gave.shape[:2]) == promised[:2] and gave.shape[-1] == promised[-1] and gave.dim() >= 3
+    return list(gave.shape) == promised
+
+
+def _letters(promised: list[int | None]) -> str:
+    return "[" + ", ".join("*S" if size is None else str(size) for size in promised) + "]"
+
+
+@rule("dtype", MODULES, after=("shape",))
+def dtype(subject: Subject) -> None:
+    """It returns the precision it was given: fp32 in fp32, fp64 in fp64."""
+    for precision in (torch.float32, torch.float64):
+        for call in recorded(subject, dtype=precision).calls:
+            for gave in tensors_of(call.gave):
+                if gave.dtype != precision:
+                    hint = "no .half(), no .float(): use x.to(given.dtype), and loopkit.loop.widen() for at least fp32"
+                    raise Violation(f"it returns {gave.dtype} where everything is {precision}", call.method, hint)
+
+
+@rule("runs", MODULES, after=("dtype",))
+def runs(subject: Subject) -> None:
+    """A model with it runs, gives finite logits of every loop, and these depend on the tokens."""
+    crash = recorded(subject).crash
+    with saying("a model with it does not run"):
+        if crash is not None:
+            raise crash
+    for variant in subject.variants:
+        where = f" with {variant.name}" if variant.name else ""
+        with saying(f"a model with it does not run{where}"):
+            around = model(subject) if not variant.name else _other(subject, variant.options, variant.strict)
+            found = None if around is None else logits(around, tokens())
+        if found is None:
+            continue
+        if list(found.shape) != [LOOPS, ROWS, tokens().tokens.shape[1], VOCABULARY]:
+            raise Violation(f"the logits have a wrong shape{where}", str(list(found.shape)))
+        if not found.isfinite().all():
+            raise Violation(f"the logits are not finite{where}", f"{int((~found.isfinite()).sum())} of {found.numel()}")
+    around = model(subject)
+    moved = (logits(around, altered(tokens(), 0)) - logits(model(subject), tokens())).abs().max().item()
+    if moved < 1e-4:
+        raise Violation("the logits do not depend on the tokens", f"other tokens move them by {moved:.1e}")
+
+
+def _other(subject: Subject, options: dict[str, object], strict: bool) -> torch.nn.Module | None:
+    """A model around another variant; ``None`` where a guessed value is refused, which is the component's right."""
+    try:
+        return build(subject, options)
+    except ValueError:
+        if strict:
+            raise
+        return None
+
+
+@rule("in place", MODULES, after=("runs",))
+def in_place(subject: Subject) -> None:
+    """It leaves its arguments as they were."""
+    for call in recorded(subject).calls:
+        for name, before in call.given.items():
+            if not torch.equal(before, call.after[name]):
+                hint = "x = x * y, not x *= y nor x.mul_(y): others still read what you were given"
+                raise Violation(f"it changes its argument '{name}' in place", f"in {call.method}()", hint)
+
+
+@rule("autocast", MODULES, after=("in place",))
+def autocast(subject: Subject) -> None:
+    """It works under bf16 autocast, forward and backward, and the stream keeps its precision there."""
+    if subject.lacks("autocast"):
+        return
+    hint = "cast by hand where a product meets a tensor of another precision: x.to(self.weight.dtype)"
+    recording = recorded(subject, autocast=True)
+    with saying("it breaks under bf16 autocast", hint):
+        if recording.crash is not None:
+            raise recording.crash
+    for call in recording.calls:
+        for gave in tensors_of(call.gave):
+            if not gave.isfinite().all():
+                raise Violation("it gives numbers that are not finite under bf16 autocast", call.method)
+            narrow = gave.dtype not in (torch.float32, torch.float64)
+            if narrow and (subject.schema.kind in (*KEEP_THE_STREAM, "gate") or call.method == "embed"):
+                hint = "result.to(x.dtype): a residual stream of 10^4 does not survive bf16"
+                raise Violation("it narrows the stream under bf16 autocast", f"{gave.dtype} from {call.method}()", hint)
+    _backward_under_autocast(subject, hint)
+
+
+def _backward_under_autocast(subject: Subject, hint: str) -> None:
+    from loopkit.testing.surround import loss, run
+
+    around = model(subject).train()
+    with saying("its backward breaks under bf16 autocast", hint):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = loss(run(around, tokens()))
+        value.backward()
+    bad = [name for name, p in around.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+    if bad:
+        raise Violation("gradients are not finite under bf16 autocast", bad[0])

@@ -1,0 +1,82 @@
+"""Regularizers: an unweighted fp32 scalar of the trajectory."""
+
+from __future__ import annotations
+
+import torch
+
+from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.checks.supervision import _reaches_the_model, _scalar, trajectory
+from loopkit.testing.subject import Subject
+from loopkit.testing.surround import padded, tokens
+
+KIND = ("regularizer",)
+
+
+@rule("value", KIND, after=("builds",))
+def value(subject: Subject) -> None:
+    """Its value is a finite fp32 scalar whose gradient reaches the model, whatever its options."""
+    for variant in subject.variants:
+        where = f" with {variant.name}" if variant.name else ""
+        t = trajectory(subject)
+        with saying(f"it gives no value{where}"):
+            found = subject.build(variant.options)(t)
+        _scalar(found, f"its value{where}")
+        with saying(f"its backward pass breaks{where}"):
+            found.backward()
+        _reaches_the_model(t, where)
+
+
+@rule("weight", KIND, after=("builds",))
+def weight(subject: Subject) -> None:
+    """It has a weight, a way to mix, and an answer at which steps it counts."""
+    part = subject.build()
+    if not isinstance(getattr(part, "weight", None), int | float):
+        raise Violation("it has no weight", repr(getattr(part, "weight", None)), "self.weight = weight")
+    if part.mix not in ("additive", "convex"):
+        raise Violation("its mix is neither 'additive' nor 'convex'", repr(part.mix))
+    odd = [step for step in (0, 1, 1000) if not isinstance(part.active(step), bool)]
+    if odd:
+        raise Violation(f"active({odd[0]}) is neither True nor False", repr(part.active(odd[0])))
+
+
+@rule("unweighted", KIND, after=("value", "weight"))
+def unweighted(subject: Subject) -> None:
+    """Its value does not contain its weight: the objective multiplies."""
+    part = subject.build()
+    first = part(trajectory(subject)).item()
+    part.weight = part.weight * 2 + 1
+    if part(trajectory(subject)).item() != first:
+        raise Violation("its value changes with its weight", hint="return R; the objective forms weight * R")
+
+
+@rule("seed", KIND, after=("value",))
+def seed(subject: Subject) -> None:
+    """The same trajectory gives the same value, and no global random number is drawn."""
+    found = []
+    for number in (1, 2):
+        t = trajectory(subject)
+        torch.manual_seed(number)
+        found.append(subject.build()(t).item())
+    if found[0] != found[1]:
+        hint = "draw from t.noise.fold(...), which is keyed by seed, step, sample and position"
+        raise Violation("the same trajectory gives two values", f"{found[0]} and {found[1]}", hint)
+
+
+@rule("padding", KIND, after=("seed",))
+def padding(subject: Subject) -> None:
+    """Padding does not count."""
+    if subject.lacks("padding"):
+        raise NotChecked("it says that it lacks padding")
+    data = tokens(length=6)
+    plain, wide = (subject.build()(trajectory(subject, batch)).item() for batch in (data, padded(data, right=3)))
+    if abs(plain - wide) > 1e-4 * max(abs(plain), 1e-3):
+        hint = "leave out tokens whose position is PAD: t.batch.positions < PAD"
+        raise Violation("padding changes its value", f"{plain:.6g} without, {wide:.6g} with", hint)
+
+
+@rule("autocast", KIND, after=("value",))
+def autocast(subject: Subject) -> None:
+    """It works under bf16 autocast, and its value is fp32 there too."""
+    with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = subject.build()(trajectory(subject))
+    _scalar(found, "under bf16 autocast its value")

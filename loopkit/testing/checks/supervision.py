@@ -1,0 +1,105 @@
+"""Supervisions: one fp32 loss, of the loops that are declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from loopkit.loop import IGNORE, Batch, Loops, Trajectory
+from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.subject import Subject
+from loopkit.testing.surround import LOOPS, model, run, tokens
+
+KIND = ("supervision",)
+
+
+def trajectory(subject: Subject, batch: Batch | None = None, loops: Loops | None = None) -> Trajectory:
+    """A pass of a model in training that serves the subject."""
+    return run(model(subject).train(), tokens() if batch is None else batch, loops)
+
+
+def unscored(batch: Batch) -> Batch:
+    """The same tokens without any label."""
+    return Batch.of(batch.tokens, torch.full_like(batch.labels, IGNORE))
+
+
+@rule("loss", KIND, after=("builds",))
+def loss(subject: Subject) -> None:
+    """Its loss is a finite fp32 scalar with a gradient, whatever its options."""
+    for variant in subject.variants:
+        where = f" with {variant.name}" if variant.name else ""
+        t, part = trajectory(subject), subject.build(variant.options)
+        with saying(f"it gives no loss{where}", "return Supervised(loss, ce, terms)"):
+            outcome = part(t)
+            value = outcome.loss
+        _scalar(value, f"its loss{where}")
+        with saying(f"its backward pass breaks{where}"):
+            value.backward()
+        _reaches_the_model(t, where)
+        if any(tensor.requires_grad for tensor in [*outcome.ce.values(), *outcome.terms.values()]):
+            raise Violation(f"figures for the log carry a gradient{where}", hint=".detach() what goes into ce and terms")
+
+
+def _scalar(value: Any, what: str) -> None:
+    if not isinstance(value, torch.Tensor) or value.shape != ():
+        raise Violation(f"{what} is no scalar", str(list(getattr(value, "shape", [])) or type(value).__name__))
+    if value.dtype != torch.float32:
+        raise Violation(f"{what} is {value.dtype}, not fp32", hint="loopkit.loop.widen(x) before sums and means")
+    if not value.isfinite():
+        raise Violation(f"{what} is not finite", str(value.item()))
+
+
+def _reaches_the_model(t: Trajectory, where: str) -> None:
+    assert isinstance(t.model, torch.nn.Module)
+    gradients = [p.grad for p in t.model.parameters() if p.grad is not None]
+    if not any(gradient.abs().sum() > 0 for gradient in gradients):
+        raise Violation(f"no gradient of it reaches the model{where}", hint="look for .detach(), .item(), no_grad")
+    if not all(gradient.isfinite().all() for gradient in gradients):
+        raise Violation(f"its gradient is not finite{where}")
+
+
+@rule("loops", KIND, after=("loss",))
+def loops(subject: Subject) -> None:
+    """It reads exactly the loops that loops(total) names."""
+    part = subject.build()
+    for total in (1, 2, LOOPS):
+        stated = list(part.loops(total))
+        if not stated or min(stated) < 1 or max(stated) > total or len(set(stated)) != len(stated):
+            raise Violation(f"loops({total}) names loops that a run of {total} has not", str(stated), "1 to total")
+        t, read = trajectory(subject, loops=Loops.fixed(total)), []
+        readout = t.model.readout.forward  # type: ignore[attr-defined]
+        t.model.readout.forward = lambda h, k, at, read=read, readout=readout: read.append(k) or readout(h, k, at)  # type: ignore[attr-defined]
+        outcome = part(t)
+        if sorted(set(read)) != sorted(stated):
+            hint = "plan counts FLOPs by loops(), and truncated backprop is checked against it"
+            raise Violation(f"of {total} loops it reads others than loops({total}) names", f"{read}, not {stated}", hint)
+        if sorted(outcome.ce) != sorted(stated):
+            raise Violation(f"ce has other loops than loops({total}) names", f"{sorted(outcome.ce)}, not {stated}")
+
+
+@rule("no labels", KIND, after=("loss",))
+def no_labels(subject: Subject) -> None:
+    """Tokens without a label do not count, and without any label its cross-entropy is 0."""
+    outcome = subject.build()(trajectory(subject, unscored(tokens())))
+    bad = [k for k, value in outcome.ce.items() if value.abs() > 0]
+    if bad or not outcome.loss.isfinite():
+        hint = "divide by the number of scored tokens, clamped to at least 1"
+        raise Violation("without any label its loss is not 0", f"{outcome.loss.item()}, ce {outcome.ce}", hint)
+    data = tokens()
+    some = data.labels.clone()
+    some[:, :6] = IGNORE
+    other = data.tokens.clone()
+    values = [subject.build()(trajectory(subject, Batch.of(other, labels))).loss for labels in (some, some.clone())]
+    if not torch.equal(values[0], values[1]):
+        raise Violation("the same trajectory and labels give two losses", f"{values}")
+
+
+@rule("own depths", KIND, after=("loss",))
+def own_depths(subject: Subject) -> None:
+    """It works where sequences run loops of their own, and under bf16 autocast."""
+    with saying("it breaks where sequences run different numbers of loops", "t.ran(k) says which ran loop k"):
+        t = trajectory(subject, loops=Loops(LOOPS, LOOPS, torch.tensor([3, 1, 2])))
+        _scalar(subject.build()(t).loss, "with loops of its own for each sequence, its loss")
+    with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
+        _scalar(subject.build()(trajectory(subject)).loss, "under bf16 autocast its loss")
