@@ -17,7 +17,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 
 def test_draws_keep_to_the_bounds_and_have_the_declared_mean() -> None:
-    schedule = Shortcut(min=2, max=7, grid=9)
+    schedule = Shortcut(min=2, max=7, spare=2)
     drawn = schedule.draw(generator(), 100_000)
     assert drawn.dtype == np.int64
     assert set(drawn) == set(range(2, 8))
@@ -52,7 +52,7 @@ def test_as_many_loops_as_the_grid_has_steps_are_the_long_run() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"min": 5, "max": 4}, "min must be 1 to max = 4, not 5"), ({"max": 5, "grid": 4}, "5 loops do not fit")],
+    [({"min": 5, "max": 4}, "min must be 1 to max = 4, not 5"), ({"min": 0}, "min must be 1 to max = 8, not 0")],
 )
 def test_shortcuts_that_do_not_fit_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -63,7 +63,7 @@ def test_shortcuts_that_do_not_fit_are_refused(options: dict[str, int], message:
 
 def exactly(loops: int, grid: int = LOOPS) -> ShortcutConsistency:
     """The consistency of a short run of so many loops."""
-    return ShortcutConsistency(short=lambda: Shortcut(min=loops, max=loops, grid=grid))
+    return ShortcutConsistency(short=lambda: Shortcut(min=loops, max=loops, spare=grid - loops))
 
 
 def test_it_is_the_distance_to_a_run_that_is_not_moved_plus_the_short_run_s_loss() -> None:
@@ -75,13 +75,13 @@ def test_it_is_the_distance_to_a_run_that_is_not_moved_plus_the_short_run_s_loss
     distance = (short.state(2) - t.state(LOOPS)).square().mean()
     wanted = distance + short.nll([2]).mean()
     torch.testing.assert_close(part(t), wanted)
-    alone = ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=2, max=2, grid=LOOPS))
+    alone = ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=2, max=2, spare=LOOPS - 2))
     torch.testing.assert_close(alone(t), distance)
 
 
 def test_no_gradient_goes_through_the_long_run() -> None:
     model, batch = trained(build()).train(), tokens()
-    part = ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=1, max=1, grid=LOOPS))
+    part = ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=1, max=1, spare=LOOPS - 1))
     t = model.run(batch, Loops.fixed(LOOPS))
     found = torch.autograd.grad(part(t), list(model.parameters()), allow_unused=True)
     short = model.run(batch, part.draw(t))
@@ -103,9 +103,9 @@ def test_it_is_zero_where_the_model_ignores_time() -> None:
         block.modulation.factors.weight.zero_()  # the bias stays: the blocks act, whatever the time
     t = deaf.run(tokens(), Loops(2, 2, times=(0.0, 0.25, 1.0)))
     assert not torch.equal(t.state(2), t.state(0))
-    assert ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=2, max=2, grid=LOOPS))(t) == 0
+    assert ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=2, max=2, spare=LOOPS - 2))(t) == 0
     heard = trained(build()).run(tokens(), Loops(2, 2, times=(0.0, 0.1, 1.0)))
-    assert ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=2, max=2, grid=LOOPS))(heard) > 1e-6
+    assert ShortcutConsistency(ce=0.0, short=lambda: Shortcut(min=2, max=2, spare=LOOPS - 2))(heard) > 1e-6
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.components.schedule import Schedule
 from loopkit.registry import AtMost, register
@@ -20,10 +20,10 @@ class Shortcut(Schedule):
     Args:
         min: Fewest loops.
         max: Most loops.
-        grid: Steps of the grid, of which a loop takes one or several. null means as many as ``max``.
+        spare: Steps that the grid has beyond ``max``; a loop takes one or several of max + spare.
 
     Raises:
-        ValueError: If min exceeds max, or max the grid.
+        ValueError: If min exceeds max.
     """
 
     def __init__(
@@ -31,13 +31,11 @@ class Shortcut(Schedule):
         *,
         min: Annotated[PositiveInt, AtMost("max")] = 1,
         max: PositiveInt = 8,
-        grid: PositiveInt | None = None,
+        spare: NonNegativeInt = 0,
     ) -> None:
         if not 1 <= min <= max:
             raise ValueError(f"schedule 'shortcut': min must be 1 to max = {max}, not {min}")
-        self.grid = max if grid is None else grid
-        if max > self.grid:
-            raise ValueError(f"schedule 'shortcut': {max} loops do not fit on a grid of {self.grid} steps")
+        self.grid = max + spare
         self.bounds = (min, max)
         self.mean = (min + max) / 2
 

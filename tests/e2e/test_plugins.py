@@ -1,0 +1,114 @@
+"""The example packages: installed, they are there; removed, they are not; and no line of loopkit names them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.plugin_site import Site
+
+pytestmark = pytest.mark.e2e
+
+PACKAGES = {
+    "loopkit-lora": ("wikitext_lora", ["block/lora"]),
+    "loopkit-loopformer": (
+        "wikitext_loopformer",
+        ["block/loopformer_block", "schedule/shortcut", "regularizer/shortcut_consistency"],
+    ),
+    "loopkit-mor": ("wikitext_mor", ["core/token_routed", "regularizer/router_balance", "regularizer/router_z"]),
+}
+"""Package, its recipe, its components."""
+
+EACH = pytest.mark.parametrize("package", PACKAGES)
+
+
+@pytest.fixture(scope="module")
+def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """All packages, installed as a user would."""
+    found = Site(tmp_path_factory.mktemp("site") / "installed", root)
+    for package in PACKAGES:
+        found.install(root / "plugins" / package)
+    return found
+
+
+def said(site: Site, cwd: Path, *words: str) -> str:
+    done = site.loopkit(*words, cwd=cwd)
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def test_every_package_is_tested(root: Path) -> None:
+    assert {path.parent.name for path in (root / "plugins").glob("*/pyproject.toml")} == set(PACKAGES)
+
+
+def test_loopkit_names_none_of_them(root: Path) -> None:
+    names = [name.partition("/")[2] for _, found in PACKAGES.values() for name in found]
+    words = re.compile("|".join(rf"\b{name}\b" for name in [*names, *(p.replace("-", "[-_]") for p in PACKAGES)]))
+    lines = {
+        f"{path}: {line}"
+        for path in [*(root / "loopkit").rglob("*.py"), *(root / "recipes").rglob("*.yaml")]
+        for line in path.read_text().splitlines()
+        if re.search(r"[\"']lora[\"']" if "lora" in line.lower() else words, line)
+    }
+    assert lines == set()
+
+
+@EACH
+def test_an_installed_package_is_listed_shown_checked_and_planned(site: Site, package: str, tmp_path: Path) -> None:
+    recipe, components = PACKAGES[package]
+    schema = said(site, tmp_path, "schema")
+    for component in components:
+        kind, _, name = component.partition("/")
+        rows = json.loads(said(site, tmp_path, "list", kind, "--json"))
+        assert [row["from"] for row in rows if row["name"] == name] == [f"{package} 0.1.0"]
+        assert f"from: {package} 0.1.0" in said(site, tmp_path, "show", component)
+        assert f'"{name}"' in schema
+    assert recipe in said(site, tmp_path, "list", "recipe")
+    assert "no problem" in said(site, tmp_path, "validate", recipe)
+    plan = json.loads(said(site, tmp_path, "plan", recipe, "--profile", "smoke", "--json"))
+    assert plan["recipe"] == f"{recipe}-smoke"
+    assert package in said(site, tmp_path, "doctor")
+
+
+@EACH
+def test_it_trains_and_is_evaluated_from_its_run_folder(site: Site, package: str, tmp_path: Path) -> None:
+    recipe, components = PACKAGES[package]
+    said(site, tmp_path, "train", recipe, "--profile", "smoke", "--set", "train.steps=2", "--name", "run")
+    lines = [json.loads(line) for line in (tmp_path / "runs/run/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    record = json.loads((tmp_path / "runs/run/provenance.json").read_text())["components"]
+    assert {record[name.replace("/", " ")] for name in components} == {f"{package} 0.1.0"}
+    found = json.loads(said(site, tmp_path, "eval", "runs/run", "--depths", "1,2", "--json"))
+    assert [row["depth"] for row in found["depths"]] == [1, 2]
+    assert found["core_calls"] == found["batches"] * (3 if package == "loopkit-loopformer" else 2)
+
+
+def test_a_depth_without_parameters_is_refused(site: Site, tmp_path: Path) -> None:
+    said(site, tmp_path, "train", "wikitext_lora", "-p", "smoke", "--set", "train.steps=1", "--name", "run")
+    done = site.loopkit("eval", "runs/run", "--depths", "1-5", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ask for depths up to 4" in done.stderr
+
+
+def test_what_is_removed_is_gone(root: Path, tmp_path: Path) -> None:
+    package = "loopkit-mor"
+    site = Site(tmp_path / "installed", root)
+    site.install(root / "plugins" / package)
+    assert "token_routed" in said(site, tmp_path, "list", "core")
+    site.remove(package)
+    assert "token_routed" not in said(site, tmp_path, "list", "core")
+    assert "token_routed" not in said(site, tmp_path, "schema")
+    assert "wikitext_mor" not in said(site, tmp_path, "list", "recipe")
+    for words in (("show", "core/token_routed"), ("validate", "wikitext_mor"), ("plan", "wikitext_mor")):
+        done = site.loopkit(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "is called" in done.stderr
+
+
+def test_no_plugins_leaves_them_out(site: Site, tmp_path: Path) -> None:
+    assert "token_routed" not in said(site, tmp_path, "list", "core", "--no-plugins")
+    assert site.loopkit("validate", "wikitext_mor", "--no-plugins", cwd=tmp_path).returncode == 2
