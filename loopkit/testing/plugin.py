@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--loopkit-options",
         metavar="JSON",
-        help='Options to build it with, such as \'{"heads": 2}\'; the kit guesses required numbers and choices.',
+        help="Options to build it with, such as '{\"heads\": 2}'; the kit guesses required numbers and choices.",
     )
     group.addoption(
         "--loopkit-model",

@@ -151,7 +151,11 @@ def _registered(text: str) -> tuple[Schema, Catalog]:
     known = catalog()
     kinds = [kind] if slash else [k for k in KINDS if text in known.names(k)]
     if len(kinds) != 1 or kinds[0] not in KINDS:
-        also = f": {', '.join(f'{k}/{text}' for k in kinds)}" if kinds else "; write module:Class, file.py:Class, kind/name"
+        also = (
+            f": {', '.join(f'{k}/{text}' for k in kinds)}"
+            if kinds
+            else "; write module:Class, file.py:Class, kind/name"
+        )
         raise NoSubject(f"{text!r} names {'several components' if kinds else 'no component'}{also}")
     try:
         return known.get(kinds[0], name if slash else text), known

@@ -80,7 +80,12 @@ def _providers(subject: Subject) -> dict[str, Any]:
 
 
 def build(
-    subject: Subject, options: Mapping[str, Any] | None = None, *, seed: int | None = 0, device: str | None = None, **parts: Any
+    subject: Subject,
+    options: Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = 0,
+    device: str | None = None,
+    **parts: Any,
 ) -> LoopedModel:
     """A new model around the subject, in evaluation mode."""
     return build_model(section(subject, options, **parts), **SIZES, seed=seed, device=device).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IGNORED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "runs")
+
+
+SEVERAL = """
+import json, sys
+from click.testing import CliRunner
+from loopkit.cli.main import main
+results = [CliRunner().invoke(main, words) for words in json.loads(sys.argv[1])]
+print(json.dumps([(result.exit_code, result.output) for result in results]))
+"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,10 @@ class Site:
         shutil.copytree(package, copy, ignore=IGNORED)
         words = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
         done = subprocess.run(
-            [sys.executable, *words, "--target", str(self.folder), str(copy)], capture_output=True, text=True, timeout=300
+            [sys.executable, *words, "--target", str(self.folder), str(copy)],
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
 
@@ -49,3 +62,10 @@ class Site:
         """Run a command."""
         command = [sys.executable, "-m", "loopkit", *words]
         return subprocess.run(command, cwd=cwd, env=self.env, capture_output=True, text=True, timeout=600)
+
+    def several(self, commands: list[list[str]], cwd: Path) -> list[tuple[int, str]]:
+        """Exit code and output of several commands, one after the other in one process, because starting costs most."""
+        words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
+        done = subprocess.run(words, cwd=cwd, env=self.env, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return [(code, output) for code, output in json.loads(done.stdout)]

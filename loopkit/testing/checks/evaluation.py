@@ -52,7 +52,9 @@ def seed(subject: Subject) -> None:
     first, other = (logits(model(subject), tokens(), seed=number) for number in (1, 2))
     hint = "draw from step.noise, which is keyed by seed, step, sample and position, and from nothing else"
     if not torch.equal(first, other):
-        raise Violation("its numbers do not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint)
+        raise Violation(
+            "its numbers do not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint
+        )
     keyed = logits(model(subject), tokens(), noise_key=(7, 0))
     draws, stated = not torch.equal(keyed, first), bool(subject.traits.get("noise", False))
     if draws and not stated:
@@ -105,7 +107,9 @@ def padding(subject: Subject) -> None:
         got = logits(model(subject), padded(data, left=left, right=right))[:, :, left : left + 6]
         if (gap := difference(got, plain)) > TOLERANCE:
             side = "before" if left else "after"
-            hint = "padding carries position PAD: look at step.positions, and at step.in_order before a plain causal mask"
+            hint = (
+                "padding carries position PAD: look at step.positions, and at step.in_order before a plain causal mask"
+            )
             raise Violation(f"padding {side} a sequence changes its logits", f"by {gap:.1e}", hint)
 
 

@@ -15,7 +15,9 @@ from loopkit.testing.surround import LOOPS, build, logits, tokens
 KIND = ("init",)
 
 
-def weights(subject: Subject, options: dict[str, Any] | None = None, *, seed: int = 0, **parts: Any) -> dict[str, Tensor]:
+def weights(
+    subject: Subject, options: dict[str, Any] | None = None, *, seed: int = 0, **parts: Any
+) -> dict[str, Tensor]:
     """First weights of a model, whose global random state is not the one of the last call."""
     around = build(subject, options, seed=None, **parts)
     with saying("it cannot fill a model"):

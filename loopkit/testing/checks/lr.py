@@ -44,4 +44,6 @@ def pure(subject: Subject) -> None:
     forwards = [part.at(step, 50) for step in range(50)]
     backwards = [part.at(step, 50) for step in reversed(range(50))][::-1]
     if forwards != backwards or subject.build().at(31, 50) != forwards[31]:
-        raise Violation("its rate depends on which steps were asked for before", hint="compute it from (step, num_steps)")
+        raise Violation(
+            "its rate depends on which steps were asked for before", hint="compute it from (step, num_steps)"
+        )

@@ -31,7 +31,9 @@ def scale(subject: Subject) -> None:
         raise Violation("it says scale_invariant, and the scale of the state passes", seen, "leave the trait out")
     if not stated and largest < 1e-6:
         seen = f"a state 100 times as large changes nothing ({largest:.0e})"
-        hint = "@register(..., scale_invariant=True): no loss through it can hold the state's scale, which `audit` reports"
+        hint = (
+            "@register(..., scale_invariant=True): no loss through it can hold the state's scale, which `audit` reports"
+        )
         raise Violation("it ignores the scale of the state and does not say so", seen, hint)
 
 

@@ -24,7 +24,9 @@ def signature(subject: Subject) -> None:
     parameters = list(inspect.signature(cls).parameters.values())
     positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
     if positional != schema.wiring:
-        raise Violation("its wiring is not the one in the text", f"{positional} at run time, {schema.wiring} in the text")
+        raise Violation(
+            "its wiring is not the one in the text", f"{positional} at run time, {schema.wiring} in the text"
+        )
     keyword = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
     if list(keyword) != list(schema.options):
         seen = f"{list(keyword)} at run time, {list(schema.options)} in the text"
@@ -66,7 +68,9 @@ def contract(subject: Subject) -> None:
     kind = KINDS[subject.schema.kind]
     base = getattr(importlib.import_module(f"loopkit.components.{kind.name}"), kind.contract)
     if not issubclass(subject.cls, base):
-        hint = f"from loopkit.components.{kind.name} import {kind.contract}; class {subject.cls.__name__}({kind.contract})"
+        hint = (
+            f"from loopkit.components.{kind.name} import {kind.contract}; class {subject.cls.__name__}({kind.contract})"
+        )
         raise Violation(f"it does not derive from {kind.contract}", f"bases: {subject.cls.__mro__[1:-1]}", hint)
 
 
@@ -74,7 +78,9 @@ def contract(subject: Subject) -> None:
 def docstring(subject: Subject) -> None:
     """Its docstring opens with a sentence and explains every option."""
     if not subject.schema.summary.endswith("."):
-        raise Violation("its docstring does not open with a sentence", repr(subject.schema.summary), "it ends in a full stop")
+        raise Violation(
+            "its docstring does not open with a sentence", repr(subject.schema.summary), "it ends in a full stop"
+        )
     silent = [option.name for option in subject.schema.options.values() if not option.doc]
     if silent:
         hint = "under Args:, one line each: what it is, its unit, its range; `loopkit show` and the editor read it"

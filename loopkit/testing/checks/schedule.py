@@ -21,10 +21,14 @@ def declares(subject: Subject) -> None:
     for variant in subject.variants:
         schedule = subject.build(variant.options)
         where = f" with {variant.name}" if variant.name else ""
-        with saying(f"it declares no bounds or no mean{where}", "self.bounds = (min, max); self.mean = ..., of all draws"):
+        with saying(
+            f"it declares no bounds or no mean{where}", "self.bounds = (min, max); self.mean = ..., of all draws"
+        ):
             (low, high), mean = schedule.bounds, float(schedule.mean)
         if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
-            raise Violation(f"its bounds are not two numbers of loops{where}", f"({low!r}, {high!r})", "1 <= min <= max")
+            raise Violation(
+                f"its bounds are not two numbers of loops{where}", f"({low!r}, {high!r})", "1 <= min <= max"
+            )
         if not low <= mean <= high:
             raise Violation(f"its mean lies outside of its bounds{where}", f"{mean} and ({low}, {high})")
         option = subject.traits.get("maximum")

@@ -40,7 +40,9 @@ def layout(subject: Subject) -> None:
     if stated != cls.layout or stated not in ("stream", "examples"):
         raise Violation("its layout is not the one that it states", f"{cls.layout!r} and {stated!r}")
     if stated == "stream" and any(len(document.parts) != 1 for document in documents(subject)):
-        raise Violation("a document of a stream has not exactly one part", hint='layout="examples" for prompts and answers')
+        raise Violation(
+            "a document of a stream has not exactly one part", hint='layout="examples" for prompts and answers'
+        )
     if stated == "examples" and not any(part.learn for document in documents(subject) for part in document.parts):
         raise Violation("no part of its documents is to be learned", hint="Part(text, learn=True)")
 
@@ -49,7 +51,9 @@ def layout(subject: Subject) -> None:
 def seed(subject: Subject) -> None:
     """Its documents come in the same order each time."""
     if documents(subject) != documents(subject):
-        raise Violation("it yields other documents, or another order, the second time", hint="sort what the system lists")
+        raise Violation(
+            "it yields other documents, or another order, the second time", hint="sort what the system lists"
+        )
 
 
 @rule("fingerprint", KIND, after=("seed",))
@@ -60,7 +64,9 @@ def fingerprint(subject: Subject) -> None:
     if not isinstance(first, str) or not first:
         raise Violation("its fingerprint is no text", repr(first))
     if first != again:
-        raise Violation("its fingerprint changes", "two sources of equal options differ", "hash content, never time or id")
+        raise Violation(
+            "its fingerprint changes", "two sources of equal options differ", "hash content, never time or id"
+        )
     if first == other:
         raise Violation("two splits have one fingerprint", hint="hash the name of the split along")
 

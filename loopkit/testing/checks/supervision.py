@@ -38,7 +38,9 @@ def loss(subject: Subject) -> None:
             value.backward()
         _reaches_the_model(t, where)
         if any(tensor.requires_grad for tensor in [*outcome.ce.values(), *outcome.terms.values()]):
-            raise Violation(f"figures for the log carry a gradient{where}", hint=".detach() what goes into ce and terms")
+            raise Violation(
+                f"figures for the log carry a gradient{where}", hint=".detach() what goes into ce and terms"
+            )
 
 
 def _scalar(value: Any, what: str) -> None:
@@ -73,7 +75,9 @@ def loops(subject: Subject) -> None:
         outcome = part(t)
         if sorted(set(read)) != sorted(stated):
             hint = "plan counts FLOPs by loops(), and truncated backprop is checked against it"
-            raise Violation(f"of {total} loops it reads others than loops({total}) names", f"{read}, not {stated}", hint)
+            raise Violation(
+                f"of {total} loops it reads others than loops({total}) names", f"{read}, not {stated}", hint
+            )
         if sorted(outcome.ce) != sorted(stated):
             raise Violation(f"ce has other loops than loops({total}) names", f"{sorted(outcome.ce)}, not {stated}")
 

@@ -39,7 +39,9 @@ def encodes(subject: Subject) -> None:
         raise Violation("it does not give one array per text", f"{len(found)} for {len(TEXTS)}")
     for text, ids in zip(TEXTS, found, strict=True):
         if not isinstance(ids, np.ndarray) or ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-            raise Violation("it gives no integer array", f"{type(ids).__name__} for {text!r}", "np.array(ids, dtype=np.uint16)")
+            raise Violation(
+                "it gives no integer array", f"{type(ids).__name__} for {text!r}", "np.array(ids, dtype=np.uint16)"
+            )
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < tokenizer.size:
             raise Violation(f"it gives numbers outside of 0 to {tokenizer.size - 1}", f"for {text!r}")
         if tokenizer.encode([text])[0].tolist() != ids.tolist():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from loopkit.testing import Case, cases
 
 COMPONENTS = [
