@@ -8,7 +8,12 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
+
+KIT_IS_KNOWN = any(point.value == "loopkit.testing.plugin" for point in entry_points(group="pytest11"))
+KIT = [] if KIT_IS_KNOWN else ["-p", "loopkit.testing.plugin"]
+"""A checkout that is on the path without being installed has no entry points, by which pytest finds the kit."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def run(command: str, folder: Path, env: dict[str, str] | None = None, timeout: 
     ``loopkit``, ``pytest`` and ``python`` are this environment's own; what else it may be is refused.
     """
     words = shlex.split(command)
-    known = {"loopkit": ["-m", "loopkit"], "pytest": ["-m", "pytest"], "pip": ["-m", "pip"], "python": []}
+    known = {"loopkit": ["-m", "loopkit"], "pytest": ["-m", "pytest", *KIT], "pip": ["-m", "pip"], "python": []}
     assert words[0] in known, f"no test knows how to run {words[0]!r}"
     done = subprocess.run(
         [sys.executable, *known[words[0]], *words[1:]],
