@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loopkit.cli.options import json_option, plugin_options
+
+if TYPE_CHECKING:
+    from loopkit.registry.catalog import Catalog, Offer
 
 PACKAGES = (
     "loopkit",
@@ -74,15 +77,58 @@ def _machine() -> dict[str, Any]:
 
 
 def _plugins(files: tuple[Path, ...], installed: bool) -> list[dict[str, str]]:
-    from loopkit.registry.catalog import catalog
+    """Every component and recipe folder that is not loopkit's own, with the state it is in."""
+    import warnings
+
+    from loopkit.registry.catalog import SourceProblem, catalog
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say stands in the table
+        known = catalog(installed)
+    broken = []
+    for file in files:
+        try:
+            known = known.with_files([file])
+        except SourceProblem as error:
+            broken.append(_row("file", str(file), file, str(error)))
+    rows = [
+        _row(f"{offer.kind}/{offer.name}", str(offer.provider), offer.file, _state(offer, known))
+        for offer in known.offers
+        if not offer.builtin
+    ]
+    return [*rows, *broken, *_recipe_folders(installed)]
+
+
+def _row(component: str, origin: str, file: Path | None, state: str) -> dict[str, str]:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file and file.is_file() else "-"
+    return {"component": component, "from": origin, "sha256": digest, "file": str(file or "-"), "state": state}
+
+
+def _state(offer: Offer, known: Catalog) -> str:
+    """Readable, importable, and alone in its name, or what is in the way."""
+    if offer.schema is None:
+        return offer.problem
+    try:
+        offer.schema.load()
+    except (Exception, SystemExit) as error:
+        notes = " ".join(getattr(error, "__notes__", ()))
+        return f"cannot be imported: {type(error).__name__}: {error} {notes}".strip()
+    others = [other for other in known.of(offer.kind) if other.name == offer.name and other is not offer]
+    name = f"{offer.provider.package}:{offer.name}"
+    if any(other.builtin for other in others):
+        return f"ready as {name}, because loopkit has a {offer.kind} of this name"
+    if others:
+        return f"ready as {name}, because {', '.join(str(other.provider) for other in others)} has one of this name"
+    return "ready"
+
+
+def _recipe_folders(installed: bool) -> list[dict[str, str]]:
+    from loopkit.recipe.shipped import folders
 
     rows = []
-    for offer in catalog(installed).with_files(files).offers:
-        if offer.builtin:
-            continue
-        digest = hashlib.sha256(offer.file.read_bytes()).hexdigest()[:12] if offer.file else "-"
-        state = offer.problem or "ready"
-        rows.append(
-            {"component": f"{offer.kind}/{offer.name}", "from": str(offer.provider), "sha256": digest, "state": state}
-        )
+    for package, folder in folders(installed):
+        if package != "loopkit":
+            count = len(list(folder.glob("*.yaml")))
+            state = "ready" if count else f"there is no recipe in {folder}"
+            rows.append(_row(f"{count} recipes", package, None, state) | {"file": str(folder)})
     return rows

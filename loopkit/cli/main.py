@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "list": "List components and recipes.",
     "show": "Show a recipe or a component.",
     "schema": "Write the JSON schema that editors use.",
+    "new": "Begin a plugin or a recipe.",
     "doctor": "Show versions, device and plugins.",
 }
 """Every command and its one line of help; the rest is in the command's own file."""
@@ -57,6 +58,19 @@ class Commands(click.Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+        except Exception as error:
+            if ctx.params.get("traceback") or not _is_of_a_plugin(error):
+                raise
+            _say(error)
+            click.echo("  loopkit --traceback ... shows where", err=True)
+            sys.exit(2)
+
+
+def _is_of_a_plugin(error: Exception) -> bool:
+    """Whether a component's module could not be imported."""
+    from loopkit.registry.loading import IMPORTING
+
+    return any(note.startswith(IMPORTING) for note in getattr(error, "__notes__", ()))
 
 
 def _say(error: Exception) -> None:
@@ -68,7 +82,8 @@ def _say(error: Exception) -> None:
         click.echo(f"\n{count} problem{'s' if count != 1 else ''}", err=True)
         return
     message = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
-    click.echo(f"error: {message or type(error).__name__}", err=True)
+    name = "" if isinstance(error, ValueError | OSError | LookupError) else f"{type(error).__name__}: "
+    click.echo(f"error: {name}{message or type(error).__name__}", err=True)
     for note in getattr(error, "__notes__", ()):
         click.echo(f"  {note}", err=True)
 

@@ -12,9 +12,10 @@ from loopkit.components.supervision import Supervision
 from loopkit.components.tokenizer import Tokenizer, load_tokenizer
 from loopkit.evaluation.result import Origin, Trained
 from loopkit.model import LoopedModel, build_model, load_weights
-from loopkit.recipe import Recipe, load_recipe
+from loopkit.recipe import Recipe
 from loopkit.runs import Checkpoint, RunFolder, checkpoints, newest_checkpoint
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS, CheckpointProblem
+from loopkit.runs.resolved import load_resolved
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,12 @@ def open_run(
     Raises:
         NoRun: If there is no such run.
         CheckpointProblem: If the checkpoint is missing or damaged, naming the file.
+        RecipeError: If a component of it is not there, naming the package that brought it.
     """
     folder = RunFolder.open(run, root)
     checkpoint, warnings = _choose(folder, step)
-    trained, recipe = load_recipe(folder.resolved), load_recipe(folder.resolved, overrides=overrides)
-    tokenizer = load_tokenizer(checkpoint.path / TOKENIZER)
+    trained, recipe = (load_resolved(folder.resolved, checkpoint, changes) for changes in ((), overrides))
+    tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
     schedule: Schedule = recipe.train.schedule.build()
     model = build_model(
         recipe.model,

@@ -54,7 +54,7 @@ class Recipe(Sections):
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
-        return yaml.dump(self.values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        return yaml_text(self.values)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -70,6 +70,11 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+def yaml_text(values: Any) -> str:
+    """Plain data as YAML that reads back as the same data under YAML 1.2."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @cache
@@ -132,11 +137,13 @@ def compose(
         RecipeError: With every problem found.
     """
     stack = [*layers.bodies, *layers.chosen(profiles), *overrides(texts)]
+    plugins = list(plugins)
     merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
     for layer in stack:
         composed = merger.lay(composed, layer, ROOT)
     assert composed is not None
+    composed = _with_files(composed, plugins)
     walk = Walk(merger)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
@@ -172,6 +179,18 @@ def _with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePat
     if problems:
         raise RecipeError(problems)
     return known
+
+
+def _with_files(composed: Node, extra: Iterable[FilePath]) -> Node:
+    """The recipe with the files of ``--plugins`` among its own: a run must find its components again."""
+    known = composed.value.get("plugins")
+    items = list(known.value) if known is not None and isinstance(known.value, list) else []
+    there = {(item.origin.folder / str(item.value)).resolve() for item in items}
+    origin = Origin("--plugins")
+    added = [Node(str(file), origin) for file in dict.fromkeys(file.resolve() for file in extra) if file not in there]
+    if not added:
+        return composed
+    return Node({**composed.value, "plugins": Node([*items, *added], origin)}, composed.origin)
 
 
 def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:

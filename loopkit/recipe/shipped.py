@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from loopkit.registry.plugins import module_file
+from loopkit.registry.plugins import module_folder
 
 GROUP = "loopkit.recipes"
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -21,8 +21,8 @@ def folders(plugins: bool = True) -> list[tuple[str, Path]]:
     """Who brings recipes, and the folder they lie in."""
     found = [("loopkit", own_folder())]
     for point in entry_points(group=GROUP) if plugins else ():
-        if (file := module_file(point.value)) is not None:
-            found.append((point.dist.name if point.dist else point.name, file.parent))
+        if (folder := module_folder(point.value)) is not None:
+            found.append((point.dist.name if point.dist else point.name, folder))
     return found
 
 

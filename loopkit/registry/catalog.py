@@ -32,9 +32,10 @@ class AmbiguousComponent(LookupError):
 
     def __init__(self, kind: str, name: str, offers: list[Offer]) -> None:
         offers = sorted(offers, key=lambda offer: offer.provider.package)
-        origins = " and ".join(f"{offer.provider} ({offer.file})" for offer in offers)
+        origins = " and ".join(f"{offer.provider} ({offer.place})" for offer in offers)
         super().__init__(f"{kind} '{name}' is offered by {origins}")
-        self.hint = f"select one: {' or '.join(f'{offer.provider.package}:{name}' for offer in offers)}"
+        names = list(dict.fromkeys(f"{offer.provider.package}:{name}" for offer in offers))
+        self.hint = f"select one: {' or '.join(names)}" if len(names) == len(offers) else "rename one of them"
 
 
 class BrokenComponent(LookupError):
@@ -87,7 +88,7 @@ class Catalog:
         if not builtin and len(found) > 1:
             raise AmbiguousComponent(kind, bare, found)
         if builtin and len(found) > 1:
-            others = ", ".join(f"{o.provider.package}:{bare}" for o in found if not o.builtin)
+            others = ", ".join(f"{o.provider.package}:{bare} ({o.place})" for o in found if not o.builtin)
             warnings.warn(f"{kind} '{bare}' is loopkit's own; the plugin's is called {others}", stacklevel=2)
         offer = (builtin or found)[0]
         if offer.schema is None:
@@ -104,10 +105,12 @@ class Catalog:
         Raises:
             SourceProblem: If a file cannot be read as components, with its line.
         """
+        there = {(o.kind, o.name, o.file.resolve()) for o in self.offers if o.file}
         added = []
-        for file in files:
+        for file in dict.fromkeys(file.resolve() for file in files):
             provider = Provider(file.stem, "", "")
-            added += [Offer(s.kind, s.name, provider, file, s) for s in read_components(file.resolve(), provider)]
+            offers = [Offer(s.kind, s.name, provider, file, s) for s in read_components(file, provider)]
+            added += [o for o in offers if (o.kind, o.name, file) not in there]  # it may be installed as well
         return Catalog((*self.offers, *added))
 
 
@@ -139,8 +142,16 @@ def _is_installed() -> bool:
 @cache
 def catalog(plugins: bool = True) -> Catalog:
     """The catalog of this environment: built-ins, and the components of installed packages unless ``plugins`` is
-    false."""
-    return Catalog((*builtin_offers(), *(installed_offers() if plugins else ())))
+    false. What is broken in a package costs one line of warning."""
+    installed = tuple(installed_offers()) if plugins else ()
+    broken: dict[str, Offer] = {}
+    for offer in installed:
+        if offer.problem:
+            broken.setdefault(str(offer.provider), offer)
+    for package, offer in broken.items():
+        why = f"plugin {package} is broken: {offer.kind} '{offer.name}': {offer.problem}"
+        warnings.warn(f"{why}; loopkit doctor says more, --no-plugins leaves it out", stacklevel=2)
+    return Catalog((*builtin_offers(), *installed))
 
 
 __all__ = [

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loopkit.registry.schema import Schema
 
+IMPORTING = "while importing"
+"""How the note begins that an exception gets when a component's module cannot be imported."""
+
 
 def load_class(schema: Schema) -> type:
     """Import the module of a component and return its class.
@@ -24,15 +27,26 @@ def load_class(schema: Schema) -> type:
     try:
         module = importlib.import_module(schema.provider.module) if schema.provider.module else import_file(schema.file)
     except BaseException as error:
-        error.add_note(f"while importing {schema.kind} '{schema.name}' from {schema.file}:{schema.line}")
+        error.add_note(f"{IMPORTING} {schema.kind} '{schema.name}' from {schema.file}:{_line(error, schema)}")
         raise
-    cls: type = getattr(module, schema.qualname)
+    cls: type | None = getattr(module, schema.qualname, None)
     registration = getattr(cls, "registration", None)
     if registration is None or (registration.kind, registration.name) != (schema.kind, schema.name):
         raise TypeError(
             f"{schema.file}:{schema.line}: {schema.qualname} did not register as {schema.kind} {schema.name!r}"
         )
+    assert cls is not None
     return cls
+
+
+def _line(error: BaseException, schema: Schema) -> int:
+    """The line of the component's file that raised; that of its class where the fault lies before it ran."""
+    line, trace = schema.line, error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == schema.file.resolve():
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
 
 
 def import_file(file: Path) -> ModuleType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -65,14 +65,7 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
     Raises:
         TypeError: If the kind, name or a trait is unknown, or the constructor cannot serve as a schema.
     """
-    if kind not in KINDS:
-        raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise TypeError(f"a component's name is lower case letters, digits and underscores, not {name!r}")
-    if unknown := set(traits) - TRAITS:
-        raise TypeError(
-            f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
-        )
+    check_registration(kind, name, traits)
 
     def decorate(cls: C) -> C:
         check_constructor(cls, kind)
@@ -81,6 +74,22 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
         return cls
 
     return decorate
+
+
+def check_registration(kind: Any, name: Any, traits: Iterable[str]) -> None:
+    """Refuse what cannot be a registration, read from text or called.
+
+    Raises:
+        TypeError: If the kind, name or a trait is unknown.
+    """
+    if kind not in KINDS:
+        raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise TypeError(f"a component's name is lower case letters, digits and underscores, not {name!r}")
+    if unknown := set(traits) - TRAITS:
+        raise TypeError(
+            f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
+        )
 
 
 def check_constructor(cls: type, kind: str) -> None:

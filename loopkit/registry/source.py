@@ -13,6 +13,7 @@ from typing import Any
 
 from loopkit.registry.annotations import AnnotationReader, UnreadableAnnotation
 from loopkit.registry.kinds import KINDS
+from loopkit.registry.register import check_registration
 from loopkit.registry.schema import MISSING, Option, Provider, Schema
 
 
@@ -20,7 +21,7 @@ class SourceProblem(ValueError):
     """A file that cannot be read as components: where, and what is wrong."""
 
     def __init__(self, file: Path, line: int, why: str) -> None:
-        super().__init__(f"{file}:{line}: {why}")
+        super().__init__(f"{file}:{line}: {why}" if line else f"{file}: {why}")
         self.file, self.line, self.why = file, line, why
 
 
@@ -71,10 +72,18 @@ def read_components(file: Path, provider: Provider) -> Iterator[Schema]:
         SourceProblem: At the first thing that cannot be read, with its line.
     """
     module = parse(file)
-    for node in module.classes.values():
+    seen: dict[tuple[str, str], int] = {}
+    for node in module.tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
         for call in node.decorator_list:
             if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "register":
-                yield _component(module, node, call, provider)
+                schema = _component(module, node, call, provider)
+                first = seen.setdefault((schema.kind, schema.name), node.lineno)
+                if first != node.lineno:
+                    why = f"{schema.kind} '{schema.name}' is registered twice in this file, first at line {first}"
+                    raise SourceProblem(file, node.lineno, why)
+                yield schema
 
 
 def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Provider) -> Schema:
@@ -84,16 +93,23 @@ def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Pro
     except (ValueError, TypeError):
         why = f'the register call of {node.name} must be literals: @register("kind", "name", trait=literal)'
         raise SourceProblem(module.file, call.lineno, why) from None
-    if kind not in KINDS:
-        raise SourceProblem(module.file, call.lineno, f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
+    try:
+        check_registration(kind, name, traits)
+    except TypeError as error:
+        raise SourceProblem(module.file, call.lineno, str(error)) from None
     doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
     wiring, options = _constructor(module, node, argument_docs(doc))
+    for wanted, line in wiring.items():
+        if wanted not in KINDS[kind].wiring:
+            known = ", ".join(KINDS[kind].wiring) or "none"
+            why = f"'{wanted}' is not wiring of kind {kind!r} ({known}); an option must stand after '*'"
+            raise SourceProblem(module.file, line, f"{node.name}: {why}")
     return Schema(
         kind=kind,
         name=name,
         qualname=node.name,
         options=options,
-        wiring=wiring,
+        wiring=tuple(wiring),
         traits=traits,
         doc=doc,
         file=module.file,
@@ -102,14 +118,15 @@ def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Pro
     )
 
 
-def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Option]]:
-    """Wiring and options of a class's constructor, or of the nearest base's in the same file."""
+def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> tuple[dict[str, int], dict[str, Option]]:
+    """Wiring, with the line of each name, and options of a class's constructor, or of the nearest base's in the same
+    file."""
     init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
         for base in node.bases:
             if isinstance(base, ast.Name) and base.id in module.classes:
                 return _constructor(module, module.classes[base.id], docs)
-        return (), {}
+        return {}, {}
     arguments = init.args
     if catch_all := arguments.kwarg or arguments.vararg:
         why = f"{node.name}: '{catch_all.arg}' hides options; name each one"
@@ -118,7 +135,11 @@ def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> tu
     options = {}
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         options[argument.arg] = _option(module, reader, argument, default, docs)
-    return tuple(argument.arg for argument in arguments.args[1:]), options
+    wiring = [*arguments.posonlyargs, *arguments.args][1:]
+    for argument in wiring:
+        if argument.annotation is None:
+            raise SourceProblem(module.file, argument.lineno, f"{node.name}: '{argument.arg}' has no annotation")
+    return {argument.arg: argument.lineno for argument in wiring}, options
 
 
 def _option(

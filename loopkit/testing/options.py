@@ -14,7 +14,7 @@ from loopkit.registry.catalog import Catalog
 from loopkit.registry.options import Divides
 from loopkit.registry.schema import Leaf, Option, Schema, Slot, SlotList
 
-CANDIDATES: tuple[Any, ...] = (2, 1, 0, 0.5, 1.0, 3, 4, 8, 0.0, 2.0, -1, -1.0)
+CANDIDATES: tuple[Any, ...] = (2, 0.5, 1, 0, 1.0, 3, 4, 8, 0.0, 2.0, -1, -1.0)
 """Numbers that are tried for an option, the first that its bounds allow."""
 
 DEEPEST = 4

@@ -18,7 +18,6 @@ from loopkit.testing.options import complete
 from loopkit.testing.subject import Subject
 
 WIDTH, VOCABULARY, LENGTH, LOOPS, ROWS = 16, 23, 12, 3, 3
-SIZES = {"vocabulary": VOCABULARY, "max_length": LENGTH, "max_loops": LOOPS}
 
 BLOCK: dict[str, Any] = {"type": "transformer", "attention": {"type": "causal", "heads": 2}, "mlp": {"ratio": 2}}
 PARTS: dict[str, Any] = {
@@ -85,10 +84,12 @@ def build(
     *,
     seed: int | None = 0,
     device: str | None = None,
+    max_loops: int = LOOPS,
     **parts: Any,
 ) -> LoopedModel:
     """A new model around the subject, in evaluation mode."""
-    return build_model(section(subject, options, **parts), **SIZES, seed=seed, device=device).eval()
+    sizes = {"vocabulary": VOCABULARY, "max_length": LENGTH, "max_loops": max_loops}
+    return build_model(section(subject, options, **parts), **sizes, seed=seed, device=device).eval()
 
 
 def model(subject: Subject, dtype: torch.dtype = torch.float32, **parts: Any) -> LoopedModel:

@@ -26,6 +26,7 @@ from loopkit.runs.checkpoint import (
     publish_checkpoint,
 )
 from loopkit.runs.folder import RunFolder
+from loopkit.runs.provenance import origins
 from loopkit.training import rng
 from loopkit.training.engine import Engine
 from loopkit.training.process import Process
@@ -100,6 +101,7 @@ def save(
             "micro_batch": place.micro,
             "world": process.world,
             "recipe": recipe.values,
+            "components": origins(recipe.specs.values()),
         }
         write_json(partial / STATE, facts)
     process.barrier()

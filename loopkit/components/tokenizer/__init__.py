@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from loopkit.registry import Spec
+
 FILE = "loopkit_tokenizer.json"
 FORMAT = 1
 
@@ -96,16 +98,20 @@ class Tokenizer(ABC):
         return str(type(self).registration.name)  # type: ignore[attr-defined]
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def load_tokenizer(folder: Path, known: Spec | None = None) -> Tokenizer:
     """Read a tokenizer of any type from the folder that ``save`` wrote it to.
+
+    Args:
+        folder: The folder.
+        known: The recipe's choice, for one that comes from a file of the recipe's own.
 
     Raises:
         FileNotFoundError: If there is none.
         ValueError: If the file is damaged or of a newer format.
     """
-    from loopkit.registry import Spec
-
-    loaded: Tokenizer = Spec("tokenizer", _read(folder)["type"]).target.load(folder)  # type: ignore[attr-defined]
+    name = _read(folder)["type"]
+    spec = known if known is not None and known.schema.name == name else Spec("tokenizer", name)
+    loaded: Tokenizer = spec.target.load(folder)  # type: ignore[attr-defined]
     return loaded
 
 

@@ -24,7 +24,7 @@ def jvp(subject: Subject) -> None:
     if subject.lacks("jvp"):
         raise NotChecked("it says that it lacks jvp")
     apply, c = _application(subject)
-    hint = 'give a torch.autograd.Function a jvp(), and do not leave the graph; or state lacks={"jvp"}'
+    hint = 'give a torch.autograd.Function setup_context() and jvp(); or state lacks={"jvp"}'
     v, w = _direction(c, 1), _direction(apply(c), 2)
     with saying("it cannot be differentiated in forward mode", hint):
         _, forward = torch.func.jvp(apply, (c,), (v,))

@@ -1,0 +1,222 @@
+"""A new plugin package as files: a component of a kind, a recipe with it, and a test that runs the kit on it."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from loopkit.recipe.recipe import yaml_text
+from loopkit.registry import KINDS
+from loopkit.registry.catalog import catalog, did_you_mean
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+PLACES: dict[str, tuple[str, ...]] = {
+    **{kind: ("model", kind) for kind in ("position", "block", "core", "start", "injection", "carry", "readout")},
+    **{kind: ("model", kind) for kind in ("gate", "init")},
+    **{kind: ("model", "block", kind) for kind in ("attention", "mlp", "norm", "placement")},
+    **{kind: ("train", kind) for kind in ("schedule", "optimizer", "lr")},
+    **{kind: ("data", kind) for kind in ("source", "tokenizer")},
+    "supervision": ("objective", "supervision"),
+    "regularizer": ("objective", "regularizers"),
+    "task": ("evaluate", "tasks"),
+    "probe": ("evaluate", "probes"),
+    "tracker": ("trackers",),
+}
+"""Where a recipe names a component of a kind; an exit is named by ``loopkit eval --exit``."""
+
+MAPS = ("regularizer", "task", "probe", "tracker")
+"""Kinds of which a recipe has several, by name."""
+
+OPTIONS: dict[str, dict[str, Any]] = {"attention": {"heads": 4}}
+"""Options that a template cannot do without."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a plugin and its parts are called.
+
+    Args:
+        package: The distribution, as pip knows it.
+        module: What Python imports.
+        component: What recipes say.
+        cls: The class.
+    """
+
+    package: str
+    module: str
+    component: str
+    cls: str
+
+
+def names_of(name: str, kind: str) -> Names:
+    """The names that follow from one.
+
+    Raises:
+        ValueError: If it is no name of a package or of a module, or is taken.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"there is no kind {kind!r}; {did_you_mean(kind, KINDS)}kinds: {', '.join(KINDS)}")
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+        raise ValueError(f"{name!r} is no name of a package; use letters, digits, '-' and '_', such as my-{kind}")
+    module = re.sub(r"[-_.]+", "_", name).lower()
+    if not module.isidentifier() or keyword.iskeyword(module) or keyword.issoftkeyword(module):
+        raise ValueError(f"Python cannot import a module called {module!r}; begin the name with a letter: my-{name}")
+    if module in sys.stdlib_module_names or find_spec(module) is not None:
+        raise ValueError(f"a module called {module} is there already; choose another name, such as my-{name}")
+    component = module.removeprefix("loopkit_") or module
+    if component in catalog(False).names(kind):
+        raise ValueError(f"loopkit has a {kind} called '{component}', which would win over yours; choose another name")
+    return Names(name, module, component, "".join(part.capitalize() for part in component.split("_")))
+
+
+def plugin_files(names: Names, kind: str) -> dict[str, str]:
+    """Every file of the package, by its path inside of the folder."""
+    target = f"{names.module}.{kind}:{names.cls}"
+    return {
+        "pyproject.toml": _pyproject(names, kind),
+        "README.md": _readme(names, kind, target),
+        f"{names.module}/__init__.py": f'"""A {kind} for loopkit: {names.component}."""\n',
+        f"{names.module}/{kind}.py": _component(names, kind),
+        f"{names.module}/recipes/{names.component}.yaml": _recipe(names, kind),
+        f"tests/test_{names.module}.py": _test(names, kind, target),
+    }
+
+
+def _component(names: Names, kind: str) -> str:
+    text = (TEMPLATES / f"{kind}.py").read_text(encoding="utf-8")
+    return text.replace("Template", names.cls).replace('"template', f'"{names.component}')
+
+
+def _pyproject(names: Names, kind: str) -> str:
+    return f"""\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{names.package}"
+version = "0.1.0"
+description = "A {kind} for loopkit: {names.component}"
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["loopkit"]
+
+# one line for each component: the name that recipes use = module:Class
+[project.entry-points."loopkit.{kind}"]
+{names.component} = "{names.module}.{kind}:{names.cls}"
+
+# the folder whose recipes can be named without a path
+[project.entry-points."loopkit.recipes"]
+{names.component} = "{names.module}.recipes"
+
+[project.optional-dependencies]
+test = ["pytest>=8"]
+
+[tool.setuptools]
+packages = ["{names.module}", "{names.module}.recipes"]
+
+[tool.setuptools.package-data]
+"{names.module}.recipes" = ["*.yaml"]
+
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+pythonpath = ["."]
+"""
+
+
+def _recipe(names: Names, kind: str) -> str:
+    values: dict[str, Any] = {
+        "loopkit": 1,
+        "description": f"A small model on Python's own documentation, with the {kind} {names.component}.",
+        "seed": 42,
+        "data": {"source": "python_docs", "tokenizer": "bytes", "length": 64},
+        "model": {"width": 64, "block": {"attention": {"heads": 4}, "mlp": {"ratio": 2}}, "core": 2},
+        "objective": {"supervision": "per_loop"},
+        "train": {"steps": 200, "batch": 16, "schedule": 3, "lr": {"type": "constant", "peak": 1e-3}, "device": "cpu"},
+        "evaluate": {"every": None, "depths": "1-4", "max_tokens": 8192, "tasks": {"perplexity": {}}},
+    }
+    choice = {"type": names.component, **OPTIONS.get(kind, {})}
+    *path, last = PLACES.get(kind, ("model", "gate"))
+    place = values
+    for key in path:
+        place = place.setdefault(key, {})
+    if kind in MAPS:
+        place[last] = {**place.get(last, {}), names.component: {}}
+    elif kind == "block":  # it has an attention of its own that needs the number of heads
+        place[last] = {**choice, **values["model"]["block"]}
+    elif kind in PLACES:
+        place[last] = choice
+    note = f"# loopkit eval --exit {names.component} measures the exit on the run\n" if kind == "exit" else ""
+    return f"# loopkit train {names.component}\n{note}{yaml_text(values)}"
+
+
+def _test(names: Names, kind: str, target: str) -> str:
+    return f'''\
+"""The {kind} keeps the contract of its kind, and the recipe is valid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loopkit import load_recipe
+from loopkit.testing import Case, cases
+
+PACKAGE = Path(__file__).resolve().parent.parent / "{names.module}"
+
+
+@pytest.mark.parametrize("case", cases("{target}"), ids=str)
+def test_conformance(case: Case) -> None:
+    case()
+
+
+def test_the_recipe_is_valid() -> None:
+    recipe = PACKAGE / "recipes" / "{names.component}.yaml"
+    assert load_recipe(recipe, plugins=[PACKAGE / "{kind}.py"], installed=False).description
+'''
+
+
+def _readme(names: Names, kind: str, target: str) -> str:
+    return f"""\
+# {names.package}
+
+The {kind} `{names.component}` for loopkit: {KINDS[kind].summary}.
+
+    pip install -e .
+    pytest                                            # the tests of this package
+    pytest --loopkit-component {target}
+    loopkit show {kind}/{names.component}
+    loopkit validate {names.component}
+    loopkit train {names.component}
+
+The component is in `{names.module}/{kind}.py`, the recipe in `{names.module}/recipes/{names.component}.yaml`.
+Without installing anything, a recipe finds the component by `plugins: [{names.module}/{kind}.py]`, a path from the
+recipe's folder.
+"""
+
+
+def refuse(folder: Path) -> None:
+    """Stop before anything is overwritten.
+
+    Raises:
+        FileExistsError: If the folder is there.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists already; nothing was written. Choose another name, or --out")
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files into a new folder."""
+    refuse(folder)
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

@@ -1,0 +1,31 @@
+"""An optimizer."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import NonNegativeFloat
+
+from loopkit.components.optimizer import OptimizerRule, ParameterGroup
+from loopkit.registry import Fraction, register
+
+
+@register("optimizer", "template")
+class Template(OptimizerRule):
+    """Gradient descent with momentum that looks ahead (Nesterov).
+
+    v ← momentum · v + g,   p ← p - lr · (g + momentum · v)
+
+    Args:
+        momentum: Share of the last update that is kept, in [0, 1).
+        weight_decay: Added to the gradient, times the parameter; only where a group may decay.
+    """
+
+    def __init__(self, *, momentum: Fraction = 0.9, weight_decay: NonNegativeFloat = 0.0) -> None:
+        self.momentum, self.weight_decay = momentum, weight_decay
+
+    def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
+        settings = [
+            {"params": g.params, "name": g.name, "weight_decay": self.weight_decay if g.decay else 0.0} for g in groups
+        ]
+        # lr 0: the trainer sets it before every step
+        return torch.optim.SGD(settings, lr=0.0, momentum=self.momentum, nesterov=self.momentum > 0)

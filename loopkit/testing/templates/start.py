@@ -1,0 +1,28 @@
+"""A start. Letters: B sequences, T tokens, D width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from loopkit.components.start import Start
+from loopkit.loop import Step
+from loopkit.registry import register
+
+
+@register("start", "template")
+class Template(Start):
+    """One learned vector for every token.
+
+    c_0 = v
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.empty(width))
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.vector, std=0.02)
+
+    def forward(self, e: Tensor, step: Step) -> Tensor:
+        return self.vector.to(e.dtype).expand_as(e)

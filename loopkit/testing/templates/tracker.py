@@ -1,0 +1,39 @@
+"""A tracker. It needs no torch."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from typing import IO
+
+from loopkit.components.tracker import RunInfo, Tracker
+from loopkit.registry import register
+
+
+@register("tracker", "template")
+class Template(Tracker):
+    """One row for each number of each step, in a CSV file inside the run: step, name, value.
+
+    Args:
+        file: Name of the file.
+    """
+
+    def __init__(self, *, file: str = "template.csv") -> None:
+        self.file = file
+        self.open_file: IO[str] | None = None
+
+    def open(self, run: RunInfo) -> None:
+        path = run.folder / self.file
+        fresh = not path.exists()
+        self.open_file = path.open("a", newline="", encoding="utf-8")
+        if fresh:
+            csv.writer(self.open_file).writerow(["step", "name", "value"])
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        assert self.open_file is not None
+        csv.writer(self.open_file).writerows([step, name, value] for name, value in metrics.items())
+        self.open_file.flush()
+
+    def close(self, status: str) -> None:
+        if self.open_file is not None:
+            self.open_file.close()

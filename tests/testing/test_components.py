@@ -1,0 +1,53 @@
+"""The kit over every registered component of every kind: the same checks that a plugin's author runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopkit.registry import KINDS
+from loopkit.registry.catalog import catalog
+from loopkit.testing import Case, cases
+
+DATA = Path(__file__).resolve().parent / "data"
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "attention/causal": [{"heads": 4, "kv_heads": 2, "qk_norm": "rmsnorm"}],
+    "carry/chain": [{"of": ["norm", "damping"]}],
+    "readout/alpha": [{"per_loop": True, "s_ref": "learned"}],
+    "source/text": [{"path": str(DATA / "text")}],
+    "source/wikitext": [{"path": str(DATA / "wikitext"), "variant": "2-raw"}],
+    "tokenizer/huggingface": [{"path": str(DATA / "tokenizer.json")}],
+}
+"""What the kit cannot guess, or should look at beside the defaults."""
+
+NEEDS_OPTIONS = {"source/text", "source/wikitext", "tokenizer/huggingface"}
+"""Components that say nothing without their options."""
+
+
+def all_cases() -> list[Case]:
+    found: list[Case] = []
+    for offer in catalog(plugins=False).offers:
+        name = f"{offer.kind}/{offer.name}"
+        for options in [*([] if name in NEEDS_OPTIONS else [{}]), *OPTIONS.get(name, [])]:
+            found += cases(name, options=options)
+    return found
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=str)
+@pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")
+def test_conformance(case: Case) -> None:
+    case()
+
+
+def test_no_component_and_no_kind_is_left_out() -> None:
+    subjects = {f"{case.subject.schema.kind}/{case.subject.schema.name}" for case in all_cases()}
+    offers = {f"{offer.kind}/{offer.name}" for offer in catalog(plugins=False).offers}
+    assert subjects == offers
+    from loopkit.testing.case import checks_of
+
+    for kind in KINDS:
+        assert len(checks_of(kind)) >= 5, f"kind {kind} has few checks"
+    assert set(OPTIONS) <= offers, json.dumps(sorted(set(OPTIONS) - offers))

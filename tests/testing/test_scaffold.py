@@ -1,0 +1,126 @@
+"""``loopkit new``: every kind's package passes the kit as written, and a new recipe is valid as written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from loopkit.cli import main
+from loopkit.recipe import load_recipe
+from loopkit.registry import KINDS
+from loopkit.testing import NotChecked, cases
+from loopkit.testing.scaffold import names_of
+
+
+def new(*words: object) -> str:
+    done = CliRunner().invoke(main, ["new", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_package_of_every_kind_passes_the_kit_and_its_recipe_is_valid(kind: str, tmp_path: Path) -> None:
+    said = new("plugin", "my-part", "--kind", kind, "--out", tmp_path)
+    folder = tmp_path / "my-part"
+    assert "pip install -e ." in said
+    file = folder / "my_part" / f"{kind}.py"
+    assert "emplate" not in file.read_text().replace("my_part", "")
+    for case in cases(f"{file}:MyPart"):
+        try:
+            case()
+        except NotChecked as reason:
+            assert "failed before" not in str(reason)
+    recipe = load_recipe(folder / "my_part" / "recipes" / "my_part.yaml", plugins=[file], installed=False)
+    assert kind == "exit" or any(spec.name == "my_part" for spec in recipe.specs.values())
+    for source in folder.rglob("*.py"):
+        compile(source.read_text(), str(source), "exec")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("my part", "no name of a package"),
+        ("-part", "no name of a package"),
+        ("3part", "cannot import a module called '3part'"),
+        ("class", "cannot import a module called 'class'"),
+        ("json", "is there already"),
+        ("pytest", "is there already"),
+        ("loopkit-raw", "loopkit has a readout called 'raw'"),
+    ],
+)
+def test_names_that_could_not_work_are_refused(name: str, said: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["new", "plugin", "--kind", "readout", "--out", str(tmp_path), "--", name])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_kind_and_an_existing_folder_are_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["new", "plugin", "mine", "--kind", "raedout", "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "did you mean 'readout'" in done.output
+    (tmp_path / "mine").mkdir()
+    done = CliRunner().invoke(main, ["new", "plugin", "mine", "--kind", "readout", "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "exists already" in done.output
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_names_follow_from_one() -> None:
+    names = names_of("loopkit-Two.streams", "core")
+    assert (names.module, names.component, names.cls) == ("loopkit_two_streams", "two_streams", "TwoStreams")
+
+
+@pytest.mark.parametrize("parent", ["wikitext_44m_raw", "wikitext_129m_exit_weighted"])
+def test_a_new_recipe_is_valid_as_written_and_as_uncommented(parent: str, tmp_path: Path) -> None:
+    new("recipe", "mine", "--from", parent, "--out", tmp_path)
+    file = tmp_path / "mine.yaml"
+    old, made = load_recipe(parent), load_recipe(file)
+    same = {key: value for key, value in made.values.items() if key not in ("extends", "description")}
+    assert same == {key: old.values[key] for key in same}
+    text = file.read_text()
+    assert "#  width: " in text
+    assert "# Channels of the state. (an integer above 0)" in text
+    # every value, taken out of its comment, says what it says now
+    body = "\n".join(
+        line.removeprefix("#") if line[:2] != "# " or line[2:3] == " " else line for line in text.splitlines()
+    )
+    (tmp_path / "all.yaml").write_text(body)
+    assert yaml.safe_load(body)["model"]["width"] == old.model.width
+    assert {k: v for k, v in load_recipe(tmp_path / "all.yaml").values.items() if k in same} == same
+
+
+def test_a_new_recipe_from_a_file_with_plugins_of_its_own(tmp_path: Path) -> None:
+    new("plugin", "my-part", "--kind", "readout", "--out", tmp_path)
+    package = tmp_path / "my-part" / "my_part"
+    parent, plugin = package / "recipes" / "my_part.yaml", package / "readout.py"
+    new("recipe", "mine", "--from", parent, "--plugins", plugin, "--out", tmp_path / "here")
+    assert load_recipe(tmp_path / "here" / "mine.yaml").model.readout.name == "my_part"
+    done = CliRunner().invoke(main, ["new", "recipe", "mine", "--out", str(tmp_path / "here")])
+    assert done.exit_code == 2
+    assert "exists already" in done.output
+
+
+@pytest.mark.e2e
+def test_a_package_installs_is_found_and_passes_its_own_tests(tmp_path: Path, root: Path) -> None:
+    new("plugin", "my-part", "--kind", "readout", "--out", tmp_path)
+    folder, site = tmp_path / "my-part", tmp_path / "site"
+    install = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--target", str(site), "."]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(root)])}
+
+    def run(*words: str) -> str:
+        done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(*install)
+    assert "my-part 0.1.0" in run("-m", "loopkit", "list", "readout")
+    assert "no problem" in run("-m", "loopkit", "validate", "my_part")
+    plugin = ("-p", "loopkit.testing.plugin", "--loopkit-component", "my_part.readout:MyPart")
+    assert " passed" in run("-m", "pytest", *plugin, "tests", "-p", "no:cacheprovider")

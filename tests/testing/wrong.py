@@ -1,0 +1,515 @@
+"""Components that are each wrong in one way, as their names say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from loopkit.components.attention import Attention
+from loopkit.components.carry import Carry
+from loopkit.components.exit import Exit
+from loopkit.components.gate import Gate
+from loopkit.components.init import Init, Scale
+from loopkit.components.injection import Injection
+from loopkit.components.lr import LearningRate
+from loopkit.components.mlp import Mlp
+from loopkit.components.norm import Norm
+from loopkit.components.optimizer import OptimizerRule, ParameterGroup
+from loopkit.components.placement import Placement
+from loopkit.components.probe import Measured, Probe
+from loopkit.components.readout import Readout
+from loopkit.components.regularizer import Regularizer
+from loopkit.components.schedule import Schedule
+from loopkit.components.source import Document, Part, Source
+from loopkit.components.start import Start
+from loopkit.components.supervision import Supervised, Supervision
+from loopkit.components.task import Answer, Corpus, Request, Task
+from loopkit.components.tokenizer import Lost
+from loopkit.components.tokenizer.bytes import Bytes
+from loopkit.components.tracker import RunInfo, Tracker
+from loopkit.loop import Batch, LoopedModel, Step, Trajectory
+from loopkit.registry import register
+
+
+@register("readout", "leaks_the_future")
+class LeaksTheFuture(Readout):
+    """Mixes in the mean over all tokens."""
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        return h + h.mean(dim=1, keepdim=True)
+
+
+@register("readout", "keeps_state")
+class KeepsState(Readout):
+    """Mixes in how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.empty(()))
+
+    def reset_parameters(self) -> None:
+        self.calls.zero_()
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        self.calls += 1
+        return h + 0.01 * self.calls
+
+
+@register("norm", "wrong_dtype")
+class WrongDtype(Norm):
+    """Computes in half precision and stays there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x / x.square().mean(dim=-1, keepdim=True).sqrt()).half()
+
+
+@register("start", "ignores_its_seed")
+class IgnoresItsSeed(Start):
+    """Draws from torch's global random state."""
+
+    def forward(self, e: Tensor, step: Step) -> Tensor:
+        return e + torch.randn_like(e)
+
+
+@register("mlp", "unused_parameter")
+class UnusedParameter(Mlp):
+    """Has a matrix that nobody asks."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        return self.out(x.tanh())
+
+
+@register("mlp", "wrong_shape")
+class WrongShape(Mlp):
+    """Gives twice the channels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, 2 * width)
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        return self.out(x)
+
+
+@register("carry", "in_place")
+class InPlace(Carry):
+    """Halves the state where it lies."""
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return s.mul_(0.5)
+
+
+@register("injection", "batch_dependent")
+class BatchDependent(Injection):
+    """Subtracts the mean over the batch."""
+
+    def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        return c + e - e.mean(dim=0, keepdim=True)
+
+
+@register("carry", "loose_state")
+class LooseState(Carry):
+    """Counts its training calls in a plain attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        if self.training:
+            self.seen += 1
+        return s
+
+
+@register("schedule", "misdeclared_mean")
+class MisdeclaredMean(Schedule):
+    """Declares the mean before clipping."""
+
+    def __init__(self) -> None:
+        self.bounds, self.mean = (1, 4), 3.5
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return np.clip(rng.poisson(3.5 * scale, size=count), 1, 4).astype(np.int64)
+
+
+@register("schedule", "global_seed")
+class GlobalSeed(Schedule):
+    """Draws from numpy's global random state."""
+
+    def __init__(self) -> None:
+        self.bounds, self.mean = (1, 4), 2.5
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return np.random.randint(1, 5, size=count).astype(np.int64)
+
+
+@register("schedule", "out_of_bounds")
+class OutOfBounds(Schedule):
+    """Draws one more than it declares."""
+
+    def __init__(self) -> None:
+        self.bounds, self.mean = (1, 3), 2.5
+
+    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
+        return rng.integers(1, 5, size=count)
+
+
+class _Square(torch.autograd.Function):
+    """x² whose backward pass leaves the graph."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 2 * ctx.saved_tensors[0] * grad
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return 2 * ctx.saved_tensors[0] * tangent
+
+
+@register("carry", "once_differentiable")
+class OnceDifferentiable(Carry):
+    """Uses a function that can be differentiated once, and does not say so."""
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return s + 0.1 * _Square.apply(s.tanh())
+
+
+class _Detached(torch.autograd.Function):
+    """tanh whose second derivative is silently wrong, and which has no forward mode."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.tanh()
+        ctx.slope = 1 - y * y
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return ctx.slope * grad
+
+
+@register("carry", "silently_wrong_twice", lacks={"jvp"})
+class SilentlyWrongTwice(Carry):
+    """Its second derivative misses a term."""
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return _Detached.apply(s)
+
+
+@register("carry", "no_forward_mode", lacks={"double_backward"})
+class NoForwardMode(Carry):
+    """Cannot be differentiated forwards, and does not say so."""
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return _Detached.apply(s)
+
+
+@register("readout", "says_invariant", scale_invariant=True)
+class SaysInvariant(Readout):
+    """Says that it ignores the scale, and takes its root."""
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        return h / h.square().mean(dim=-1, keepdim=True).clamp(min=1e-12).sqrt().sqrt()
+
+
+@register("readout", "silently_invariant")
+class SilentlyInvariant(Readout):
+    """Ignores the scale and does not say so."""
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        return h / h.square().mean(dim=-1, keepdim=True).clamp(min=1e-12).sqrt()
+
+
+@register("injection", "breaks_under_autocast")
+class BreaksUnderAutocast(Injection):
+    """Multiplies in place of a product that autocast knows: bf16 meets fp32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(width, width)
+
+    def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        out = torch.zeros_like(c)
+        flat = self.first(c).flatten(0, 1) + self.second(e).flatten(0, 1)
+        return out.flatten(0, 1).index_add(0, torch.arange(len(flat), device=flat.device), flat).view_as(c)
+
+
+@register("attention", "forgets_its_cache")
+class ForgetsItsCache(Attention):
+    """A running mean over what came before, which never asks the cache."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        real = (step.positions < 2**30).to(x.dtype)[..., None]
+        return self.out((x * real).cumsum(dim=1) / real.cumsum(dim=1).clamp(min=1))
+
+
+@register("carry", "not_on_meta")
+class NotOnMeta(Carry):
+    """Computes numbers while it is built."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = torch.linspace(0.5, 1.0, width).sum().item()
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return s * self.scale
+
+
+@register("carry", "loses_state")
+class LosesState(Carry):
+    """Follows the state's mean in training, in a buffer that no file holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.empty(()), persistent=False)
+
+    def reset_parameters(self) -> None:
+        self.mean.fill_(1.0)
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                self.mean.lerp_(s[:, 0].mean().to(self.mean.dtype), 0.1)
+        return s * 0.5 + self.mean.to(s.dtype)
+
+
+@register("readout", "depends_on_the_total")
+class DependsOnTheTotal(Readout):
+    """Divides by the number of loops, and does not say so."""
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        return h * k / at
+
+
+@register("carry", "depends_on_the_length")
+class DependsOnTheLength(Carry):
+    """Weighs by how far along its run a loop is, and does not say so."""
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return s * (1 + step.t)
+
+
+@register("injection", "unset_parameter")
+class UnsetParameter(Injection):
+    """Has a parameter that nothing sets."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        return c + self.scale * e
+
+
+@register("placement", "narrows_the_stream")
+class NarrowsTheStream(Placement):
+    """Adds in the precision of the sublayer."""
+
+    def __init__(self, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.norm = norm()
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        y = f(self.norm(x))
+        return x.to(y.dtype) + y
+
+
+@register("attention", "sees_padding")
+class SeesPadding(Attention):
+    """A running mean that counts padding."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+        return self.out(x.cumsum(dim=1) / count)
+
+
+@register("gate", "says_nothing")
+class SaysNothing(Gate):
+    """A gate whose registration does not say that there is one."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 1)
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return self.linear(s).squeeze(-1).float()
+
+
+@register("init", "ignores_its_generator")
+class IgnoresItsGenerator(Init):
+    """Draws from torch's global random state."""
+
+    def draw(
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+    ) -> Tensor:
+        return torch.randn(shape) * 0.1
+
+
+@register("regularizer", "counts_padding")
+class CountsPadding(Regularizer):
+    """A mean over all places."""
+
+    weight = 0.1
+
+    def forward(self, t: Trajectory) -> Tensor:
+        return t.state(1).float().square().mean()
+
+
+@register("regularizer", "weighs_itself")
+class WeighsItself(Regularizer):
+    """Multiplies by its own weight."""
+
+    weight = 0.1
+
+    def forward(self, t: Trajectory) -> Tensor:
+        return self.weight * t.state(1)[:, :1].float().square().mean()
+
+
+@register("supervision", "reads_more")
+class ReadsMore(Supervision):
+    """Says that it reads the last loop, and reads the first too."""
+
+    def loops(self, total: int) -> Sequence[int]:
+        return [total]
+
+    def forward(self, t: Trajectory) -> Supervised:
+        total = t.loops.total
+        scored = t.batch.scored.sum().clamp(min=1)
+        nll = t.nll(sorted({1, total}))
+        return Supervised(nll.sum() / scored, {total: nll[-1].detach().sum() / scored})
+
+
+@register("exit", "looks_ahead")
+class LooksAhead(Exit):
+    """Compares with the last loop."""
+
+    threshold, level = 0.0, "token"
+
+    def score(self, t: Trajectory, k: int) -> Tensor:
+        return -(t.state(t.reached) - t.state(k)).float().norm(dim=-1)
+
+
+@register("probe", "leaves_gradients")
+class LeavesGradients(Probe):
+    """Calls backward on the model."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, float] = {}
+
+    def run(self, model: LoopedModel, batches: Any, depths: Sequence[int]) -> None:
+        with torch.enable_grad():
+            for batch in batches:
+                assert isinstance(batch, Batch)
+                model.run(batch, _loops(2)).nll([2]).mean().backward()
+        self.sizes = {depth: 1.0 for depth in depths}
+
+    def result(self) -> Measured:
+        return Measured({"size": self.sizes}, units={"size": "nothing, 1"})
+
+
+def _loops(total: int) -> Any:
+    from loopkit.loop import Loops
+
+    return Loops.fixed(total)
+
+
+@register("tokenizer", "loses_silently")
+class LosesSilently(Bytes):
+    """Drops whatever is no ASCII, and says that nothing is lost."""
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return super().encode([text.encode("ascii", "ignore").decode() for text in texts])
+
+    def lost(self, text: str) -> Lost:
+        return Lost()
+
+
+@register("source", "shuffles")
+class Shuffles(Source):
+    """Yields its documents in an order of the moment."""
+
+    _count = 0
+
+    def fingerprint(self, split: str) -> str:
+        return split
+
+    def documents(self, split: str) -> Iterator[Document]:
+        if split not in ("train", "validation"):
+            raise ValueError(f"there is no split {split}")
+        Shuffles._count += 1
+        names = ["a", "b", "c"]
+        for name in names if Shuffles._count % 2 else reversed(names):
+            yield Document((Part(name * 9),), f"{split}:{name}")
+
+
+@register("optimizer", "forgets_vectors")
+class ForgetsVectors(OptimizerRule):
+    """Leaves out what has one dimension."""
+
+    def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for group in groups for p in group.params if p.dim() > 1], lr=0.0)
+
+
+@register("lr", "climbs_past")
+class ClimbsPast(LearningRate):
+    """Climbs to twice its peak."""
+
+    peak = 1e-3
+
+    def at(self, step: int, num_steps: int) -> float:
+        return self.peak * 2 * (step + 1) / num_steps
+
+
+@register("task", "one_key_for_all")
+class OneKeyForAll(Task):
+    """Asks twice under one key."""
+
+    def requests(self) -> Iterator[Request]:
+        yield Corpus("same")
+        yield Corpus("same")
+
+    def mark(self, request: Request, answer: Answer) -> dict[str, float]:
+        return {"nll": answer.nll}
+
+    def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
+        return {"nll": sum(mark["nll"] for mark in marks)}
+
+
+@register("tracker", "ends_the_process")
+class EndsTheProcess(Tracker):
+    """Exits where its service is down."""
+
+    def open(self, run: RunInfo) -> None:
+        raise SystemExit("no token")
+
+    def log(self, step: int, metrics: Any) -> None: ...
+
+    def close(self, status: str) -> None: ...
