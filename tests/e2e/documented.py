@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -46,9 +47,13 @@ def commands(block: Block) -> list[str]:
 def run(command: str, folder: Path, env: dict[str, str] | None = None, timeout: float = 900) -> str:
     """Run a documented command with this interpreter, and return what it printed.
 
-    ``loopkit``, ``pytest`` and ``python`` are this environment's own; what else it may be is refused.
+    ``loopkit``, ``pytest`` and ``python`` are this environment's own, ``cp`` copies one file; what else it may be is
+    refused.
     """
     words = shlex.split(command)
+    if words[0] == "cp":
+        shutil.copy(folder / words[1], folder / words[2])
+        return ""
     known = {"loopkit": ["-m", "loopkit"], "pytest": ["-m", "pytest", *KIT], "pip": ["-m", "pip"], "python": []}
     assert words[0] in known, f"no test knows how to run {words[0]!r}"
     done = subprocess.run(
