@@ -60,11 +60,13 @@ def find(name: str, folder: Path | None, origin: Origin) -> tuple[Path, str]:
         RecipeError: If there is neither.
     """
     path = Path(name) if folder is None else folder / name
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or path.is_file():
         return path, name if folder is None else _shown(path)
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name], _shown(shipped[name])
+    if path.exists():  # a folder, which reading refuses; but beside a shipped recipe's name it is in nobody's way
+        return path, name if folder is None else _shown(path)
     hint = f"{did_you_mean(name, shipped)}loopkit list recipe; a file's name ends in .yaml"
     raise RecipeError([Problem(origin, (), f"no recipe is called '{name}'", hint)])
 
