@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,16 @@ def test_it_trains_and_is_evaluated_from_its_run_folder(site: Site, package: str
         done = site.loopkit("eval", "runs/run", "--depths", "1-5", cwd=tmp_path)
         assert done.returncode == 2
         assert "ask for depths up to 4" in done.stderr
+
+
+@EACH
+def test_its_own_tests_pass_where_it_is_installed(site: Site, root: Path, package: str) -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(
+        words, cwd=root / "plugins" / package, env=site.env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
 
 
 def test_what_is_removed_is_gone(root: Path, tmp_path: Path) -> None:
