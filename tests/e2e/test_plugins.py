@@ -105,7 +105,7 @@ def test_it_trains_and_is_evaluated_from_its_run_folder(site: Site, package: str
 
 @EACH
 def test_its_own_tests_pass_where_it_is_installed(site: Site, root: Path, package: str) -> None:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests"]
     done = subprocess.run(
         words, cwd=root / "plugins" / package, env=site.env, capture_output=True, text=True, timeout=600
     )
