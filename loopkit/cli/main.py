@@ -94,9 +94,16 @@ def _say(error: Exception) -> None:
 def main(traceback: bool) -> None:
     """Recipes, components and measurements for looped language models."""
     warnings.showwarning = _warn
+    _SAID.clear()
+
+
+_SAID: set[str] = set()
+"""Warnings that this command has said; composing a recipe once per profile finds each of them again."""
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Say a warning of ours in one line; other libraries' warnings are for their developers."""
     if issubclass(category, UserWarning) and str(where[0] if where else "").startswith(str(Path(__file__).parents[1])):
-        click.echo(f"warning: {message}", err=True)
+        if str(message) not in _SAID:
+            click.echo(f"warning: {message}", err=True)
+        _SAID.add(str(message))

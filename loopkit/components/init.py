@@ -60,8 +60,7 @@ class Init:
                             filled.add(id(parameter))
             for name, module in reversed(list(model.named_modules())):
                 if not isinstance(module, nn.Linear | nn.Embedding):
-                    torch.manual_seed(_key(seed, name))
-                    _reset(name, module)
+                    _reset(name, module, seed)
 
     def draw(
         self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
@@ -74,9 +73,10 @@ def _key(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big") >> 1
 
 
-def _reset(name: str, module: nn.Module) -> None:
+def _reset(name: str, module: nn.Module, seed: int) -> None:
     reset = getattr(module, "reset_parameters", None)
     if reset is not None:
+        torch.manual_seed(_key(seed, name))  # of every device, which takes as long as drawing: only where it counts
         reset()
     elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
         raise TypeError(

@@ -60,12 +60,10 @@ def find(name: str, folder: Path | None, origin: Origin) -> tuple[Path, str]:
         RecipeError: If there is neither.
     """
     path = Path(name) if folder is None else folder / name
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        return path, name if folder is None else _shown(path)
-    shipped = shipped_recipes()
-    if name in shipped:
+    shipped = shipped_recipes() if path.suffix not in (".yaml", ".yml") and not path.is_file() else {}
+    if name in shipped:  # also where a folder has its name: a plugin's package is often called as its recipe
         return shipped[name], _shown(shipped[name])
-    if path.exists():  # a folder, which reading refuses; but beside a shipped recipe's name it is in nobody's way
+    if path.suffix in (".yaml", ".yml") or path.exists():
         return path, name if folder is None else _shown(path)
     hint = f"{did_you_mean(name, shipped)}loopkit list recipe; a file's name ends in .yaml"
     raise RecipeError([Problem(origin, (), f"no recipe is called '{name}'", hint)])

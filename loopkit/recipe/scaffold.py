@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import yaml
 
 from loopkit.recipe.describe import describe
 from loopkit.recipe.recipe import Recipe, format_sections, yaml_text
@@ -72,11 +71,12 @@ def _schema(parent: Recipe, option: Option, place: tuple[str, ...]) -> Schema | 
 
 
 def _one_line(indent: str, name: str, value: Any) -> str:
-    flow = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).removesuffix("\n...\n")
-    text = yaml_text({name: value}).rstrip("\n")
-    return indent + (text if "\n" not in text else f"{name}: {flow.strip()}")
+    """A value on one line; JSON is YAML too, and has a short form of lists, maps and ends of line."""
+    if isinstance(value, dict | list) or (isinstance(value, str) and "\n" in value):
+        return f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}"
+    return indent + yaml_text({name: value}).replace("\n  ", " ").rstrip("\n")
 
 
 def _explained(line: str, option: Option) -> str:
     kind = f" ({describe(option.annotation)})" if isinstance(option.annotation, Leaf) else ""
-    return f"{line.ljust(COLUMN)}  # {option.doc}{kind}"
+    return f"{line.ljust(COLUMN)}  # {option.doc.replace('``', '')}{kind}"

@@ -71,7 +71,7 @@ class Subject:
         """The default, then each choice and each optional part by itself."""
         return list(variants(self.schema, self.options, self.catalog))
 
-    @cached_property
+    @property
     def around(self) -> dict[str, Any]:
         """What it wants around it in a model, by kind."""
         return {**getattr(self.cls, MARKER, {}).get("model", {}), **self.model}

@@ -130,14 +130,14 @@ def padded(batch: Batch, *, left: int = 0, right: int = 0) -> Batch:
 def run(model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any) -> Trajectory:
     """One pass; the global random numbers are the same each time unless ``seed`` differs."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # the CPU's; seeding every device there might be takes longer
         return model.run(batch, loops or Loops.fixed(LOOPS), **more)
 
 
 def logits(model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any) -> Tensor:
     """Logits of every loop, ``[K, B, T, V]``."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         t = model.run(batch, loops or Loops.fixed(LOOPS), **more)
         return torch.stack([t.logits(k) for k in range(1, t.reached + 1)])
 

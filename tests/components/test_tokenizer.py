@@ -12,6 +12,7 @@ from loopkit.components.tokenizer import FILE, Lost, Tokenizer, load_tokenizer
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.components.tokenizer.regex import Regex
+from loopkit.recipe import load_recipe
 
 TEXT = "The café in Zürich , the naïve 日本 game .\n\n x_2 = 3\t!"
 
@@ -90,3 +91,19 @@ def test_a_vocabulary_needs_room_and_splits() -> None:
         Characters(fit_on=())
     with pytest.raises(ValueError, match=r"no token occurs 5 times in train; lower data\.tokenizer\.min_count"):
         Characters(min_count=5).fit(["abc"])
+
+
+def test_a_tokenizer_of_a_file_of_the_recipe_is_read_back_through_the_recipe(tmp_path: Path) -> None:
+    file = tmp_path / "local_words.py"
+    new = "from loopkit.components.tokenizer.bytes import Bytes as Base\n" + (
+        'from loopkit.registry import register\n\n@register("tokenizer", "local_words")\n'
+        'class Words(Base):\n    """Bytes by another name."""\n    def __init__(self) -> None:\n        pass\n'
+    )
+    file.write_text(new)
+    recipe = load_recipe("wikitext_44m_raw", overrides=["data.tokenizer=local_words"], plugins=[file])
+    recipe.data.tokenizer.build().save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved", recipe.data.tokenizer).encode(["ab"])[0].tolist() == [97, 98]
+    with pytest.raises(LookupError, match="no tokenizer is called 'local_words'"):
+        load_tokenizer(tmp_path / "saved")
+    fitted("bytes").save(tmp_path / "other")
+    assert isinstance(load_tokenizer(tmp_path / "other", recipe.data.tokenizer), Bytes)

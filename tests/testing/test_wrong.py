@@ -22,7 +22,7 @@ FAULTS: list[tuple[type, str, str]] = [
     (wrong.MisdeclaredMean, "mean", r"declared mean is not that of its draws\n  seen: .* declared 3\.5000"),
     (wrong.GlobalSeed, "seed", "equal generators give different draws"),
     (wrong.OutOfBounds, "draws", "draws outside of its bounds"),
-    (wrong.OnceDifferentiable, "double backward", "cannot be differentiated"),
+    (wrong.OnceDifferentiable, "double backward", "its second derivative is wrong"),
     (wrong.SilentlyWrongTwice, "double backward", "second derivative is wrong"),
     (wrong.NoForwardMode, "jvp", "cannot be differentiated in forward mode"),
     (wrong.SaysInvariant, "scale", "says scale_invariant, and the scale of the state passes"),

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from loopkit.runs import CheckpointProblem, RunExists, RunFolder, checkpoints, read_metrics, read_provenance
 from loopkit.runs.checkpoint import newest_checkpoint
+from loopkit.runs.resolved import recorded_origins
 from loopkit.training.engine import Engine
 from loopkit.training.stop import NotFinite
 from tests.training.conftest import Maker
@@ -31,6 +32,9 @@ def test_a_run_leaves_everything_it_should(recipe: Maker, tmp_path: Path) -> Non
         *("weights.safetensors", "optimizer.safetensors", "generators-00000.safetensors"),
         *("state.json", "resolved.yaml", "tokenizer", "manifest.json"),
     }
+    brought = recorded_origins(trained.checkpoint)
+    assert {"core stack", "tokenizer characters"} & set(brought)
+    assert all(origin.startswith("loopkit") for origin in brought.values())
     assert {(path.stat().st_mode & 0o777) for path in trained.checkpoint.path.glob("*.safetensors")} == {0o644}
     config = json.loads(folder.deepspeed.read_text())
     assert (config["train_batch_size"], config["train_micro_batch_size_per_gpu"]) == (8, 2)

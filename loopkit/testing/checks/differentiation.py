@@ -27,7 +27,7 @@ def jvp(subject: Subject) -> None:
     hint = 'give a torch.autograd.Function setup_context() and jvp(); or state lacks={"jvp"}'
     v, w = _direction(c, 1), _direction(apply(c), 2)
     with saying("it cannot be differentiated in forward mode", hint):
-        _, forward = torch.func.jvp(apply, (c,), (v,))
+        forward = torch.func.jvp(apply, (c,), (v,))[1]
     held = c.clone().requires_grad_()
     (backward,) = torch.autograd.grad((apply(held) * w).sum(), held)
     _agree("forward-mode and backward differentiation disagree", (forward * w).sum(), (backward * v).sum(), hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,8 +135,10 @@ def cache(subject: Subject) -> None:
 
 
 def _piece(data: Batch, first: int, last: int) -> Batch:
-    parts = (data.tokens, data.labels, data.positions)
-    return Batch(*(part[:, first:last].contiguous() for part in parts), data.sample)
+    tokens, labels, positions = (
+        part[:, first:last].contiguous() for part in (data.tokens, data.labels, data.positions)
+    )
+    return Batch(tokens, labels, positions, data.sample)
 
 
 @rule("depth", MODULES, after=BEFORE)
@@ -143,7 +146,7 @@ def _piece(data: Batch, first: int, last: int) -> Batch:
 def depth(subject: Subject) -> None:
     """One pass of K loops holds every shorter one, or its registration says uses_total."""
     more = LOOPS + 1  # what enters loop 2 of 3 shows in loop 3, and there only against a longer run
-    parts = {"carry": "readout"} if subject.schema.kind == "readout" else {}  # only there it can matter
+    parts: dict[str, Any] = {"carry": "readout"} if subject.schema.kind == "readout" else {}  # only there it can matter
     around = build(subject, max_loops=more, **parts)
     if not around.depth_free:
         raise NotChecked("it says that its value inside the loop depends on the number of loops")

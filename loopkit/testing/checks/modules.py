@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from loopkit.model import initialise
+from loopkit.model import LoopedModel, initialise
 from loopkit.testing.calls import Call, recorded, tensors_of
 from loopkit.testing.case import MODULES, Violation, rule, saying
 from loopkit.testing.subject import Subject
@@ -38,7 +38,7 @@ def shape(subject: Subject) -> None:
     """What it returns has the shape that its kind promises."""
     for call in recorded(subject).calls:
         first = next(iter(call.given.values()))
-        found = tensors_of(call.gave)
+        found: list[Tensor | None] = [*tensors_of(call.gave)]
         for given, gave in zip(_promised(subject.schema.kind, call, first), found or [None], strict=False):
             if gave is None or not _fits(given, gave):
                 seen = f"{list(gave.shape) if gave is not None else type(call.gave).__name__}, not {_letters(given)}"
@@ -104,7 +104,7 @@ def runs(subject: Subject) -> None:
         raise Violation("the logits do not depend on the tokens", f"other tokens move them by {moved:.1e}")
 
 
-def _other(subject: Subject, options: dict[str, object], strict: bool) -> torch.nn.Module | None:
+def _other(subject: Subject, options: dict[str, object], strict: bool) -> LoopedModel | None:
     """A model around another variant; ``None`` where a guessed value is refused, which is the component's right."""
     try:
         return build(subject, options)

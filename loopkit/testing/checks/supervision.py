@@ -9,7 +9,7 @@ import torch
 from loopkit.loop import IGNORE, Batch, Loops, Trajectory
 from loopkit.testing.case import Violation, rule, saying
 from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, model, run, tokens
+from loopkit.testing.surround import LENGTH, LOOPS, altered, model, run, tokens
 
 KIND = ("supervision",)
 
@@ -69,9 +69,8 @@ def loops(subject: Subject) -> None:
         stated = list(part.loops(total))
         if not stated or min(stated) < 1 or max(stated) > total or len(set(stated)) != len(stated):
             raise Violation(f"loops({total}) names loops that a run of {total} has not", str(stated), "1 to total")
-        t, read = trajectory(subject, loops=Loops.fixed(total)), []
-        readout = t.model.readout.forward  # type: ignore[attr-defined]
-        t.model.readout.forward = lambda h, k, at, read=read, readout=readout: read.append(k) or readout(h, k, at)  # type: ignore[attr-defined]
+        t = trajectory(subject, loops=Loops.fixed(total))
+        read = _noted_reads(t)
         outcome = part(t)
         if sorted(set(read)) != sorted(stated):
             hint = "plan counts FLOPs by loops(), and truncated backprop is checked against it"
@@ -82,21 +81,44 @@ def loops(subject: Subject) -> None:
             raise Violation(f"ce has other loops than loops({total}) names", f"{sorted(outcome.ce)}, not {stated}")
 
 
+def _noted_reads(t: Trajectory) -> list[int]:
+    """The loops whose readout is computed from now on, in their order."""
+    read: list[int] = []
+    model: Any = t.model
+    readout = model.readout.forward
+
+    def noting(h: torch.Tensor, k: int, at: int) -> torch.Tensor:
+        read.append(k)
+        found: torch.Tensor = readout(h, k, at)
+        return found
+
+    model.readout.forward = noting
+    return read
+
+
 @rule("no labels", KIND, after=("loss",))
 def no_labels(subject: Subject) -> None:
-    """Tokens without a label do not count, and without any label its cross-entropy is 0."""
+    """Without any label its cross-entropy is 0 and its loss finite."""
     outcome = subject.build()(trajectory(subject, unscored(tokens())))
     bad = [k for k, value in outcome.ce.items() if value.abs() > 0]
     if bad or not outcome.loss.isfinite():
         hint = "divide by the number of scored tokens, clamped to at least 1"
         raise Violation("without any label its loss is not 0", f"{outcome.loss.item()}, ce {outcome.ce}", hint)
+
+
+@rule("scored tokens", KIND, after=("no labels",))
+def scored_tokens(subject: Subject) -> None:
+    """What a token without a label would cost changes no cross-entropy."""
     data = tokens()
     some = data.labels.clone()
-    some[:, :6] = IGNORE
-    other = data.tokens.clone()
-    values = [subject.build()(trajectory(subject, Batch.of(other, labels))).loss for labels in (some, some.clone())]
-    if not torch.equal(values[0], values[1]):
-        raise Violation("the same trajectory and labels give two losses", f"{values}")
+    some[:, -4:] = IGNORE
+    later = Batch.of(altered(data, LENGTH - 4).tokens, some)
+    plain, other = (subject.build()(trajectory(subject, batch)).ce for batch in (Batch.of(data.tokens, some), later))
+    moved = [k for k in plain if abs(plain[k] - other[k]) > 1e-5]
+    if moved:
+        seen = f"other unscored tokens at the end move the cross-entropy of loop {moved[0]}"
+        hint = "t.nll() holds 0 there: sum, and divide by the scored ones"
+        raise Violation("tokens without a label count", seen, hint)
 
 
 @rule("own depths", KIND, after=("loss",))

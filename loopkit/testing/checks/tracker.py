@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,10 +36,10 @@ def logs(subject: Subject) -> None:
         with TemporaryDirectory() as folder:
             run, tracker = RunInfo("kit", Path(folder), {"seed": 1}), subject.build()
             acts: list[tuple[str, Callable[[], Any]]] = [
-                ("open", lambda tracker=tracker, run=run: tracker.open(run)),
-                ("log", lambda tracker=tracker: [tracker.log(step, METRICS) for step in (1, 2)]),
-                ("log", lambda tracker=tracker: tracker.log(3, {})),
-                ("close", lambda tracker=tracker, status=status: tracker.close(status)),
+                ("open", partial(tracker.open, run)),
+                ("log", partial(tracker.log, 1, METRICS)),
+                ("log", partial(tracker.log, 2, {})),
+                ("close", partial(tracker.close, status)),
             ]
             for what, act in acts:
                 error = _contained(what, act)

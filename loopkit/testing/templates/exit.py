@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from loopkit.components.exit import Exit, Level
+from loopkit.components.exit import Exit
 from loopkit.loop import Trajectory
 from loopkit.registry import Share, register
 
@@ -21,7 +23,7 @@ class Template(Exit):
         level: What stops as a whole.
     """
 
-    def __init__(self, *, threshold: Share = 0.9, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: Share = 0.9, level: Literal["sequence", "token"] = "sequence") -> None:
         self.threshold = threshold
         self.level = level
 
