@@ -29,6 +29,13 @@ class Attention(nn.Module):
         """``[B, T, D]`` to the same shape."""
         raise NotImplementedError
 
+    def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
+        """Which output rows of which matrix make the queries ``q``, keys ``k``, values ``v`` and output ``o``.
+
+        Adapters find what they change by these names; a variant without such a matrix leaves its name out.
+        """
+        return {}
+
 
 @register("attention", "causal", paper="arXiv:1706.03762", provides={"double_backward", "cache"})
 class CausalAttention(Attention):
@@ -114,6 +121,15 @@ class CausalAttention(Attention):
     def reset_parameters(self) -> None:
         if self.qk_bias is not None:
             nn.init.zeros_(self.qk_bias)
+
+    def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        return {
+            "q": (self.qkv, slice(0, queries)),
+            "k": (self.qkv, slice(queries, queries + keys)),
+            "v": (self.qkv, slice(queries + keys, queries + 2 * keys)),
+            "o": (self.out, slice(0, self.out.out_features)),
+        }
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}, dropout={self.dropout}"

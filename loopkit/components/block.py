@@ -15,7 +15,8 @@ from loopkit.registry import Factory, Fraction, register, use
 
 
 class Block(nn.Module):
-    """One layer. Wiring: ``width``, ``position``, ``layer`` (its number in the whole model), ``max_loops``."""
+    """One layer. Wiring: ``width``, ``position``, ``layer`` (its number in the whole model), ``max_loops`` (0 in
+    prelude and coda, which run once)."""
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """``[B, T, D]`` to the same shape."""

@@ -20,6 +20,17 @@ class Mlp(nn.Module):
         """``[B, T, D]`` to the same shape."""
         raise NotImplementedError
 
+    def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
+        """Which output rows of which matrix are ``gate``, ``up`` and ``down``; here those that have these names.
+
+        Adapters find what they change by these names; a variant without such a matrix leaves its name out.
+        """
+        names = {"gate": "gate", "up": "up", "down": "out"}
+        found = {role: getattr(self, name, None) for role, name in names.items()}
+        return {
+            role: (part, slice(0, part.out_features)) for role, part in found.items() if isinstance(part, nn.Linear)
+        }
+
 
 def hidden_size(width: int, ratio: float, hidden: int | None) -> int:
     """Channels inside: as given, or ``ratio`` times the width, rounded."""

@@ -61,6 +61,17 @@ class Schedule:
         """
         return None
 
+    def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
+        """Where the loops of one run lie in time: ``total + 1`` rising points from 0 to 1; ``()`` means evenly.
+
+        The trainer hands over a generator of its own for each micro-step, so the draws of ``draw`` are not disturbed.
+
+        Args:
+            rng: Source of randomness; the only one a schedule may use.
+            total: Loops of that run.
+        """
+        return ()
+
     def _clip(self, loops: np.ndarray) -> np.ndarray:
         return np.clip(loops, *self.bounds).astype(np.int64)
 
@@ -267,6 +278,9 @@ class Curriculum(Schedule):
 
     def backprop(self, step: int, num_steps: int) -> int | None:
         return self.of.backprop(step, num_steps)
+
+    def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
+        return self.of.times(rng, total)
 
 
 @register("schedule", "poisson_curriculum", paper="arXiv:2604.12946", maximum="max")

@@ -5,6 +5,7 @@ Letters: B sequences, T tokens, D width, S any further streams.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -29,7 +30,9 @@ class Step:
         cache: Keys and values of earlier tokens, or ``None``.
         rows: ``[B]`` int64, which sequences of the batch these are when some have stopped or not begun; ``None``: all.
         in_order: Index order is position order and padding comes last: without a cache a plain causal mask serves.
-        records: What components leave for regularizers. Assign by key: recomputation must not count twice.
+        records: What components leave for regularizers and for the next loop, ``[B, ...]`` or scalars. Assign by
+            key: recomputation must not count twice.
+        earlier: What the loop before left, for the same sequences; zeros for one that begins now. Empty in loop 1.
     """
 
     k: int
@@ -42,6 +45,7 @@ class Step:
     rows: Tensor | None = None
     in_order: bool = True
     records: dict[str, Tensor] = field(default_factory=dict)
+    earlier: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def t(self) -> float:

@@ -36,7 +36,8 @@ class Trajectory:
         e: ``[B, T, D]`` prelude output.
         noise: Random numbers of this pass.
         cache: Keys and values, or ``None``.
-        records: What components left, one map per loop that ran.
+        records: What components left, one map per loop that ran; ``[b, ...]`` of the sequences computed, or scalars.
+        computed: ``[b]`` int64, the sequences that each of these loops computed; ``None``: all.
         reached: Loops that ran; less than ``loops.total`` when every sequence stopped before.
         depth: ``[B]`` int64, loops that each sequence ran; ``None``: all ran ``reached``.
     """
@@ -59,6 +60,7 @@ class Trajectory:
         self.noise = noise
         self.cache = cache
         self.records: list[dict[str, Tensor]] = []
+        self.computed: list[Tensor | None] = []
         self.reached = 0
         self.depth: Tensor | None = None
         self._rerun_options = rerun_options or {}
@@ -185,7 +187,15 @@ class Trajectory:
             rows=rows,
             in_order=bool(self.batch.in_order),
             records={} if records is None else records,
+            earlier=self._earlier(k, rows),
         )
+
+    def note(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
+        """Remember what the components of loop ``k`` left, and which sequences it computed."""
+        assert k == len(self.records) + 1
+        self.records.append(records)
+        self.computed.append(rows)
+        self.reached = k
 
     def keep(self, k: int, state: Tensor, carried: Tensor | None) -> None:
         """Remember what loop ``k`` made; called by the model while it runs."""
@@ -203,6 +213,24 @@ class Trajectory:
         """Drop what was read of loop ``k``, to be computed again if asked for."""
         for key in [key for key in self._read if key[1] == k]:
             del self._read[key]
+
+    def _earlier(self, k: int, rows: Tensor | None) -> dict[str, Tensor]:
+        """What loop ``k - 1`` left, for the sequences that loop ``k`` computes."""
+        if not 2 <= k <= len(self.records) + 1:
+            return {}
+        records, before = self.records[k - 2], self.computed[k - 2]
+        if before is None and rows is None:
+            return records
+        count = len(self.batch) if before is None else len(before)
+        return {name: self._aligned(value, count, before, rows) for name, value in records.items()}
+
+    def _aligned(self, value: Tensor, count: int, before: Tensor | None, rows: Tensor | None) -> Tensor:
+        """The rows of a record that another set of sequences is to see; what has no rows stays as it is."""
+        if not isinstance(value, Tensor) or value.dim() == 0 or value.shape[0] != count:
+            return value
+        if before is not None:
+            value = value.new_zeros(len(self.batch), *value.shape[1:]).index_copy(0, before, value)
+        return value if rows is None else value[rows]
 
     def _last(self, k: int, at: int | None) -> int:
         at = self.loops.total if at is None else at

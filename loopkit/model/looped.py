@@ -155,8 +155,7 @@ class LoopedModel(nn.Module):
             new = rows.merge(s, s.index_copy(0, index, new), k)
         if intervene is not None:
             new = rows.merge(new, intervene(new, k), k)
-        t.records.append(records)
-        t.reached = k
+        t.note(k, records, index)
         t.keep(k, new, None)
         return new
 

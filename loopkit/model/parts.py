@@ -44,12 +44,21 @@ class Parts:
             error.add_note(f"while building {path}: {spec.kind} '{spec.name}'")
             raise
 
-    def blocks(self, path: str, spec: Spec, position: Position) -> Callable[[], Block]:
-        """A maker of the model's next block."""
+    def blocks(self, path: str, spec: Spec, position: Position, *, looped: bool = True) -> Callable[[], Block]:
+        """A maker of the model's next block.
+
+        Args:
+            path: Where it stands in the recipe, for the error message.
+            spec: What to build.
+            position: How tokens know their order.
+            looped: Whether the loop applies it. Where not, it is told ``max_loops`` 0, so that a block with parameters
+                for each loop makes none that nothing would use.
+        """
+        max_loops = self.max_loops if looped else 0
 
         def next_block() -> Block:
             layer, self.layers = self.layers, self.layers + 1
-            wiring = {"width": self.width, "position": position, "layer": layer, "max_loops": self.max_loops}
+            wiring = {"width": self.width, "position": position, "layer": layer, "max_loops": max_loops}
             block: Block = self.build(path, spec, **wiring)
             return block
 
@@ -64,7 +73,7 @@ class Parts:
         return Coda(*self._stage("model.coda", stage, block, position))
 
     def _stage(self, path: str, stage: Stage, block: Spec, position: Position) -> tuple[list[Block], Any, Any]:
-        make = self.blocks(f"{path}.block", stage.block or block, position)
+        make = self.blocks(f"{path}.block", stage.block or block, position, looped=False)
         norm = None if stage.norm is None else self.build(f"{path}.norm", stage.norm, width=self.width)
         project = None if stage.project is None else (self.width, stage.project)
         return [make() for _ in range(stage.layers)], norm, project

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,11 +22,13 @@ class Draw:
         counts: int64, one number for the step, for each micro-step, or for each sequence of the batch.
         per: What one number serves.
         backprop: Most of the last loops that carry gradient; None: all.
+        times: Where so many loops lie in time, by micro-step and their number; None: evenly.
     """
 
     counts: np.ndarray
     per: Literal["step", "micro_step", "sequence"]
     backprop: int | None
+    times: Callable[[int, int], tuple[float, ...]] | None = None
 
     def loops(self, sizes: Sizes, rank: int, micro_step: int) -> Loops:
         """The loops of one micro-step on one rank.
@@ -34,12 +37,16 @@ class Draw:
         module a different number of times wait for each other forever.
         """
         if self.per != "sequence":
-            total = int(self.counts[micro_step if self.per == "micro_step" else 0])
-            return Loops(total, self.backprop_of(total))
+            drawn = micro_step if self.per == "micro_step" else 0
+            total = int(self.counts[drawn])
+            return Loops(total, self.backprop_of(total), times=self._times(drawn, total))
         everyone = slice(sizes.rows(0, micro_step).start, sizes.rows(sizes.world - 1, micro_step).stop)
         total = int(self.counts[everyone].max())
         own = torch.from_numpy(self.counts[sizes.rows(rank, micro_step)].copy())
-        return Loops(total, self.backprop_of(total), own)
+        return Loops(total, self.backprop_of(total), own, self._times(micro_step, total))
+
+    def _times(self, drawn: int, total: int) -> tuple[float, ...]:
+        return () if self.times is None else self.times(drawn, total)
 
     def total(self, sizes: Sizes) -> int:
         """Most core calls of a micro-step."""
@@ -85,7 +92,14 @@ class Drawer:
     def draw(self, step: int, sizes: Sizes) -> Draw:
         """The loops of the optimizer step that follows ``step`` finished ones."""
         count = {"step": 1, "micro_step": sizes.accumulation, "sequence": sizes.batch}[self.per]
-        rng = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, step]))
-        counts = self.schedule.draw(rng, count, self.schedule.scale(step, self.num_steps))
+        counts = self.schedule.draw(self._generator(step, 0), count, self.schedule.scale(step, self.num_steps))
         limits = [limit for limit in (self.backprop, self.schedule.backprop(step, self.num_steps)) if limit is not None]
-        return Draw(counts, self.per, min(limits, default=None))
+
+        def times(drawn: int, total: int) -> tuple[float, ...]:
+            return self.schedule.times(self._generator(step, drawn + 1), total)
+
+        return Draw(counts, self.per, min(limits, default=None), times)
+
+    def _generator(self, step: int, stream: int) -> np.random.Generator:
+        """Streams of one step lie 2^192 numbers apart."""
+        return np.random.Generator(np.random.Philox(key=[self.seed % 2**64, step], counter=[0, 0, 0, stream]))

@@ -155,3 +155,25 @@ def test_dropout_of_the_output_is_another() -> None:
     dropped = noisy == 0
     assert 0.4 < dropped.float().mean() < 0.6
     torch.testing.assert_close(noisy[~dropped], 2 * calm[~dropped])
+
+
+def test_roles_name_the_rows_that_make_them() -> None:
+    module, x = attention(heads=4, kv_heads=2), random(2, 5, 8)
+    roles = module.roles()
+    assert list(roles) == ["q", "k", "v", "o"]
+    before = module(x, step_for(x))
+    with torch.no_grad():
+        matrix, rows = roles["v"]
+        matrix.weight[rows] *= 3  # the output is linear in the values and in the output matrix, and in nothing else
+        torch.testing.assert_close(module(x, step_for(x)), 3 * before)
+        matrix, rows = roles["o"]
+        matrix.weight[rows] *= 2
+        torch.testing.assert_close(module(x, step_for(x)), 6 * before)
+        for role in ("q", "k"):  # keys of zero, and queries of zero, look at everything alike
+            matrix, rows = roles[role]
+            kept = matrix.weight[rows].clone()
+            matrix.weight[rows] = 0
+            values = module.qkv(x)[..., -4:].unflatten(-1, (2, 2)).repeat_interleave(2, dim=-2).flatten(-2)
+            mean = values.cumsum(1) / torch.arange(1, 6)[:, None]
+            torch.testing.assert_close(module(x, step_for(x)), module.out(mean))
+            matrix.weight[rows] = kept

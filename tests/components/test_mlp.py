@@ -36,3 +36,14 @@ def test_two_matrices_are_their_formula(mlp: Mlp, bend: object) -> None:
 def test_hidden_overrules_ratio(kind: type[Mlp]) -> None:
     assert kind(4, ratio=3, hidden=7).out.weight.shape == (4, 7)
     assert kind(3, ratio=2.5).out.weight.shape == (3, 8)
+
+
+def test_roles_name_the_matrices_that_play_them() -> None:
+    gated, plain = SwiGLU(4), Gelu(4)
+    assert {role: matrix for role, (matrix, _) in gated.roles().items()} == {
+        "gate": gated.gate,
+        "up": gated.up,
+        "down": gated.out,
+    }
+    assert {role: matrix for role, (matrix, _) in plain.roles().items()} == {"up": plain.up, "down": plain.out}
+    assert all(rows == slice(0, matrix.out_features) for matrix, rows in gated.roles().values())

@@ -42,11 +42,12 @@ def test_a_state_of_any_shape() -> None:
 
 
 def test_the_residual_tells_whether_it_has_settled() -> None:
-    # two real eigenvalues side by side: the smaller one dies away as (0.99)^n
-    close = torch.diag(torch.tensor([1.0, 0.99])).double()
+    # of two real eigenvalues the larger one overtakes the smaller in the second half of the short run
+    close = torch.diag(torch.tensor([1.0, 0.9])).double()
     start = torch.tensor([[1e-3, 1.0]]).double()
-    short, long = (spectral_radius(lambda v: v @ close, start, steps=steps) for steps in (100, 4000))
-    assert abs(short.rho.item() - 1) > 5e-3 < 10 * short.residual.item()
+    short, long = (spectral_radius(lambda v: v @ close, start, steps=steps) for steps in (100, 1000))
+    assert short.rho.item() < 0.99
+    assert short.residual.item() > 0.01
     assert long.rho.item() == pytest.approx(1, abs=1e-6)
     assert long.residual.item() < 1e-6
     assert spectral_radius(lambda v: 0 * v, start).residual.item() == 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
+import pytest
+
 from loopkit.components.attention import Attention
+from loopkit.components.block import Transformer
 from loopkit.recipe import component
 from loopkit.recipe.format import Stage
 from tests.model.tiny import tiny
@@ -22,6 +27,21 @@ def test_a_stage_may_have_a_block_of_its_own() -> None:
     model = tiny(prelude=Stage(layers=1, block=other), core=1)
     assert model.prelude.blocks[0].attention.heads == 4
     assert model.core.blocks[0].attention.heads == 2
+
+
+def test_blocks_that_run_once_are_told_that_no_loop_applies_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    build = Transformer.__init__
+
+    def note(self: Transformer, width: int, position: object, layer: int, max_loops: int, **options: object) -> None:
+        told.append((layer, max_loops))
+        build(self, width, position, layer, max_loops, **options)  # type: ignore[arg-type]
+
+    note.__signature__ = inspect.signature(build)  # type: ignore[attr-defined]
+    monkeypatch.setattr(Transformer, "__init__", note)
+    own = component("block", {"type": "transformer", "attention": {"heads": 2}}, width=16)
+    tiny(prelude=1, core=2, coda=Stage(layers=1, block=own), max_loops=5)
+    assert told == [(0, 0), (1, 5), (2, 5), (3, 0)]
 
 
 def test_names_of_parameters_are_readable() -> None:

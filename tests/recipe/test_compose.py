@@ -177,3 +177,12 @@ def test_every_value_knows_its_origin(write) -> None:
     assert str(origins["model", "width"]).endswith("mine.yaml:4")
     assert str(origins["seed",]) == "--set seed=3"
     assert origins["train", "clip"].layer == "default"
+
+
+def test_a_folder_does_not_hide_a_shipped_recipe_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wikitext_44m_raw").mkdir()
+    assert load_recipe("wikitext_44m_raw").name == "wikitext_44m_raw"
+    (tmp_path / "nothing_of_that_name").mkdir()
+    with pytest.raises(RecipeError, match="is a folder"):
+        load_recipe("nothing_of_that_name")

@@ -63,6 +63,39 @@ def test_sequences_keep_their_loops_wherever_they_are_computed() -> None:
     assert np.concatenate([pieces[start] for start in sorted(pieces)]).tolist() == own.tolist()
 
 
+class Uneven(Uniform):
+    """Loops at random points in time."""
+
+    def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
+        return (0.0, *np.sort(rng.random(total - 1)).tolist(), 1.0)
+
+
+@pytest.mark.parametrize("per", ["step", "micro_step", "sequence"])
+def test_times_are_the_same_on_every_rank_and_leave_the_counts_alone(per: str) -> None:
+    options = {"seed": 3, "per": per, "backprop": "all", "num_steps": 9}
+    sizes = Sizes.of(8, 2, 2)
+    draw = Drawer(Uneven(max=8), **options).draw(4, sizes)  # type: ignore[arg-type]
+    assert (draw.counts == Drawer(Uniform(max=8), **options).draw(4, sizes).counts).all()  # type: ignore[arg-type]
+    found = []
+    for step in range(sizes.accumulation):
+        here = [draw.loops(sizes, rank, step).times for rank in range(2)]
+        assert here[0] == here[1] == draw.loops(sizes, 0, step).times
+        found.append(here[0])
+    assert len(set(found)) == (1 if per == "step" else sizes.accumulation)
+
+
+def test_times_differ_from_step_to_step_and_a_curriculum_passes_them_on() -> None:
+    sizes = Sizes.of(4, 4, 1)
+    ramp = Curriculum(of=lambda: Uneven(min=5, max=5), start=5.0)
+    drawer = Drawer(ramp, seed=0, per="step", backprop="all", num_steps=9)
+    assert len({drawer.draw(step, sizes).loops(sizes, 0, 0).times for step in range(9)}) == 9
+
+
+def test_loops_lie_evenly_in_time_unless_the_schedule_says_otherwise() -> None:
+    sizes = Sizes.of(4, 4, 1)
+    assert drawer().draw(0, sizes).loops(sizes, 0, 0).times == ()
+
+
 @pytest.mark.parametrize(("backprop", "expected"), [("all", 6), (2, 2), (6, 6)])
 def test_the_last_loops_carry_gradient(backprop: object, expected: int) -> None:
     sizes = Sizes.of(4, 4, 1)

@@ -37,7 +37,7 @@ def rescaled(t: Trajectory, factor: float) -> tuple[Trajectory, dict[int, Tensor
         The pass, and its leaves by loop: ``[B, T, *S, D]``, those of the loops that carry gradient in training.
     """
     twin = Trajectory(t.model, t.batch, t.loops, e=t.e.detach(), noise=t.noise)
-    twin.records, twin.reached = t.records, t.reached
+    twin.records, twin.computed, twin.reached = t.records, t.computed, t.reached
     leaves = {}
     for k in range(t.reached + 1):
         state = t.state(k).detach() * factor

@@ -26,7 +26,7 @@ def gradient(subject: Subject) -> None:
             around = model(subject) if not variant.name else build(subject, variant.options)
         except ValueError:  # a guessed value that it refuses
             continue
-        around.train()
+        _move(around.train())
         with saying(f"its backward pass breaks{where}"):
             loss(run(around, tokens())).backward()
         own = {id(p) for part in parts_of(subject, around) for p in part.parameters()}
@@ -38,6 +38,15 @@ def gradient(subject: Subject) -> None:
                 raise Violation(f"no gradient reaches parameter '{name}'{where}", hint=hint)
             if not parameter.grad.isfinite().all():
                 raise Violation(f"the gradient of '{name}' is not finite{where}")
+
+
+@torch.no_grad()
+def _move(around: nn.Module) -> None:
+    """Take weights a step away from their first values: a branch that begins at zero (LoRA, adaLN) sends nothing to
+    what stands before it, and is none the worse for it."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in around.parameters():
+        parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
 
 
 @rule("truncated gradient", MODULES, after=("gradient",))

@@ -1,0 +1,49 @@
+"""The guide to plugins, followed to the letter: its files written, its commands run, from an empty folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import documented
+from tests.e2e.plugin_site import Site
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def followed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of somebody who has followed the guide from its first line to its last."""
+    place = tmp_path_factory.mktemp("guide")
+    site = Site(place / "site" / "installed", root)
+    start = time.perf_counter()
+    for block in documented.blocks(root / "docs/guides/writing_a_plugin.md"):
+        if block.language != "bash":
+            assert block.file, f"the guide does not say where this belongs:\n{block.text}"
+            (place / block.file).write_text(block.text)
+            continue
+        for command in documented.commands(block):
+            if command.startswith("pip install"):
+                site.install(place / command.split()[-1])
+            else:
+                documented.run(command, place, site.env)
+    print(f"followed in {time.perf_counter() - start:.0f} s")
+    return place
+
+
+def test_the_file_s_run_knows_its_component(followed: Path) -> None:
+    record = json.loads((followed / "runs/partial/provenance.json").read_text())["components"]
+    assert record["readout partial_norm"].startswith(f"{followed / 'my_readout.py'} (sha256 ")
+    assert list((followed / "runs/partial/eval").glob("*.json"))
+    assert (followed / "runs/partial/report.md").is_file()
+
+
+def test_the_package_s_run_knows_its_package(followed: Path) -> None:
+    (run,) = (followed / "runs").glob("partial_norm-*")
+    record = json.loads((run / "provenance.json").read_text())["components"]
+    assert record["readout partial_norm"] == "partial_norm 0.1.0"
+    results = [json.loads(path.read_text()) for path in (run / "eval").glob("*.json")]
+    assert any([row["depth"] for row in result["depths"]] == list(range(1, 9)) for result in results)
