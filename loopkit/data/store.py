@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -114,9 +113,11 @@ def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 def _encode(batch: list[Piece], tokenizer: Tokenizer) -> Iterator[tuple[Piece, list[np.ndarray]]]:
     """Each piece with the token numbers of each of its parts."""
-    encoded = iter(tokenizer.encode([part.text for piece in batch for part in piece.parts]))
+    parts = [part for piece in batch for part in piece.parts]
+    plain = iter(tokenizer.encode([part.text for part in parts if not part.literal]))
+    literal = iter(tokenizer.encode_literal([part.text for part in parts if part.literal]))
     for piece in batch:
-        yield piece, list(itertools.islice(encoded, len(piece.parts)))
+        yield piece, [next(literal if part.literal else plain) for part in piece.parts]
 
 
 def _shard(number: int) -> str:

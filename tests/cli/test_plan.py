@@ -50,3 +50,13 @@ def test_the_table_fits_eighty_columns() -> None:
     assert all(
         len(line) <= 80 for line in run("plan", "wikitext_44m_raw", "-p", "mini", "--flops", "1e12").splitlines()
     )
+
+
+def test_the_published_size_of_ouro() -> None:
+    layer = 4 * 2048**2 + 3 * 2048 * 5632 + 4 * 2048
+    found = plan("ouro_1b4_sft", "--devices", "4")
+    assert found["parameters"]["unique"] == 2 * 49_152 * 2048 + 24 * layer + 2048 + 2048 + 1
+    assert 1.40e9 < found["parameters"]["unique"] < 1.45e9
+    assert (found["micro_batch"], found["accumulation"]) == (1, 32)
+    # one slot per loop and layer, keys and values of 2,048 channels in two bytes
+    assert found["depths"][-1]["kv_cache_bytes_per_token"] == 4 * 24 * 2 * 2048 * 2

@@ -23,10 +23,12 @@ class Part:
     Args:
         text: The text.
         learn: Whether a model is trained to produce it; a prompt is read only.
+        literal: Whether the text of a special token in it stays text: what users wrote cannot end their turn.
     """
 
     text: str
     learn: bool = True
+    literal: bool = False
 
 
 @dataclass(frozen=True)

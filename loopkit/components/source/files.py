@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+
+from loopkit.components.source import TEST, TRAIN, VALIDATION, canonical_split
 
 ROWS = 1000
 """Rows of a parquet file or dataset that are in memory at a time."""
@@ -90,6 +92,38 @@ def fingerprint_files(files: Iterable[Path]) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def find_files(path: Path, option: str, suffixes: Collection[str]) -> list[Path]:
+    """A named file, whatever its suffix, or the files of a folder with one of these, all levels, by their paths.
+
+    Raises:
+        FileNotFoundError: If there is nothing to read; the message names the option.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise FileNotFoundError(f"{option}: {path} does not exist; give a file or a folder with some")
+    files = sorted(f for f in path.rglob("*") if f.suffix in suffixes and f.is_file())
+    if not files:
+        wanted = ", ".join(sorted(suffixes))
+        raise FileNotFoundError(f"{option}: {path} has no {wanted} file: {listing(path)}; name one file")
+    return files
+
+
+def files_by_split(path: Path, option: str, suffixes: Collection[str]) -> dict[str, list[Path]]:
+    """The files of each split, where a folder names them so (train.jsonl, validation-000.parquet), else all as train.
+
+    Raises:
+        FileNotFoundError: If there is nothing to read; the message names the option.
+    """
+    pool = find_files(path, option, suffixes)
+    by_split: dict[str, list[Path]] = {}
+    for file in pool if path.is_dir() else []:
+        name = canonical_split(file.stem.replace("-", ".").split(".")[0])
+        if name in (TRAIN, VALIDATION, TEST):
+            by_split.setdefault(name, []).append(file)
+    return by_split if TRAIN in by_split else {TRAIN: pool}
 
 
 def require_folder(path: Path, wanted: str) -> None:

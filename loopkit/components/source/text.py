@@ -14,9 +14,10 @@ from loopkit.components.source.files import (
     ROWS,
     check_column,
     column_texts,
+    files_by_split,
+    find_files,
     fingerprint_files,
     json_texts,
-    listing,
     parquet_texts,
     text_lines,
 )
@@ -133,15 +134,10 @@ class Text(Source):
     @cached_property
     def _local_files(self) -> dict[str, list[Path]]:
         if self.files is not None:
-            return {split: find_files(path, f"data.source.files.{split}") for split, path in self.files.items()}
+            found = {name: (path, f"data.source.files.{name}") for name, path in self.files.items()}
+            return {name: find_files(path, option, SUFFIXES) for name, (path, option) in found.items()}
         assert self.path is not None
-        pool = find_files(self.path, "data.source.path")
-        by_split: dict[str, list[Path]] = {}
-        for file in pool if self.path.is_dir() else []:
-            name = canonical_split(file.stem.replace("-", ".").split(".")[0])
-            if name in (TRAIN, VALIDATION, TEST):
-                by_split.setdefault(name, []).append(file)
-        return by_split if TRAIN in by_split else {TRAIN: pool}
+        return files_by_split(self.path, "data.source.path", SUFFIXES)
 
     def _column(self, part: Any) -> Iterator[str]:
         where = f"dataset {self.dataset}"
@@ -176,22 +172,3 @@ def _document(lines: list[str]) -> Iterator[str]:
     text = "".join(lines).strip("\r\n")
     if text.strip():
         yield text
-
-
-def find_files(path: Path, option: str) -> list[Path]:
-    """A named file, or the readable files of a folder in order of their paths.
-
-    Raises:
-        FileNotFoundError: If there is nothing to read; the message names the option.
-    """
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise FileNotFoundError(f"{option}: {path} does not exist; give a text file or a folder with some")
-    files = sorted(f for f in path.rglob("*") if f.suffix in SUFFIXES and f.is_file())
-    if not files:
-        wanted = ", ".join(sorted(SUFFIXES))
-        raise FileNotFoundError(
-            f"{option}: {path} has no {wanted} file: {listing(path)}; name a file to read it as plain text"
-        )
-    return files

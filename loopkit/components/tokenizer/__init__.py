@@ -61,6 +61,13 @@ class Tokenizer(ABC):
         Shapes: one integer array ``[tokens]`` per text.
         """
 
+    def encode_literal(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The same, except that the text of a special token is text; nothing else where texts never become such tokens.
+
+        Shapes: one integer array ``[tokens]`` per text.
+        """
+        return self.encode(texts)
+
     @abstractmethod
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of token numbers; special tokens, the unknown one among them, are left out unless ``special``."""

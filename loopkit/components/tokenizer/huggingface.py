@@ -30,6 +30,8 @@ _USUAL = {
 class HuggingFace(Tokenizer):
     """The tokenizer of a published model; special tokens are never added, and their text in a document becomes them.
 
+    It stays text in what a source marks as literal, such as the problems and solutions of a conversation.
+
     Which tokens pad, begin and end is read from tokenizer_config.json beside the file, else from the usual names;
     the options below go before both.
 
@@ -69,6 +71,13 @@ class HuggingFace(Tokenizer):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         found = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=self._dtype) for encoding in found]
+
+    def encode_literal(self, texts: Sequence[str]) -> list[np.ndarray]:
+        self._inner.encode_special_tokens = True
+        try:
+            return self.encode(texts)
+        finally:
+            self._inner.encode_special_tokens = False
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return self._inner.decode([int(i) for i in ids], skip_special_tokens=not special)

@@ -1,0 +1,73 @@
+"""``loopkit import`` and ``loopkit export``: there and back from the command line, and what a mistake looks like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from loopkit.cli import main
+from tests.interop.folders import digests, with_tokenizer, write
+
+
+def loopkit(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name="loopkit")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOOPKIT_CACHE", str(tmp_path / "cache"))
+    return with_tokenizer(write(tmp_path / "tiny-ouro", shards=2))
+
+
+def test_there_measured_and_back(folder: Path, tmp_path: Path) -> None:
+    done = loopkit("import", folder)
+    assert done.exit_code == 0, done.output
+    assert "ouro: " in done.output
+    assert "measure it: loopkit eval runs/tiny-ouro" in done.output
+
+    done = loopkit("eval", "tiny-ouro", "--depths", "1,3,5", "--max-tokens", "3000", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert [row["depth"] for row in found["depths"]] == [1, 3, 5]
+    assert [row["trained"] for row in found["depths"]] == [True, True, False]
+    assert (tmp_path / "runs" / "tiny-ouro" / "report.md").is_file()
+
+    done = loopkit("export", "tiny-ouro", "--to", "hf", "--out", "back")
+    assert done.exit_code == 0, done.output
+    assert "byte for byte the folder that was imported" in done.output
+    assert digests(tmp_path / "back") == digests(folder)
+
+
+def test_json(folder: Path) -> None:
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    made = json.loads(loopkit("import", folder, "--out", "runs/a", "--json").output)
+    assert (made["form"], made["loops"], made["left_out"]) == ("ouro", 3, ["pytorch_model.bin"])
+    out = json.loads(loopkit("export", "a", "--out", "back", "--dtype", "fp32", "--json").output)
+    assert (out["form"], out["types"], out["unchanged"], out["step"]) == ("ouro", ["float32"], False, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["import", "absent"], "error: absent does not exist"),
+        (["import", "tiny-ouro", "--out", "tiny-ouro"], "already exists; give the imported model another folder"),
+        (["import", "tiny-ouro", "--tokenizer", "byts"], "no tokenizer is called 'byts'"),
+        (["import", "tiny-ouro", "--set", "model.width=8"], "the model is what config.json says"),
+        (["import", "."], "has no config.json"),
+        (["export", "absent", "--out", "back"], "there is no run absent"),
+        (["export", "absent", "--out", "tiny-ouro"], "tiny-ouro already exists"),
+        (["export", "absent"], "Missing option '--out'"),
+        (["export", "absent", "--to", "gguf", "--out", "back"], "'gguf' is not 'hf'"),
+    ],
+)
+def test_a_mistake_is_said_in_words(folder: Path, words: list[str], message: str) -> None:
+    done = loopkit(*words)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output
+    assert not Path("back").exists()
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
