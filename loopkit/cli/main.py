@@ -52,7 +52,8 @@ class Commands(click.Group):
         except (ValueError, OSError, LookupError) as error:
             if ctx.params.get("traceback"):
                 raise
-            _say(error)
+            if "WORLD_SIZE" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0":
+                _say(error)  # of several ranks one speaks for its machine
             sys.exit(2)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

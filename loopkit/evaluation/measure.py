@@ -15,6 +15,7 @@ from loopkit.evaluation.batches import Batches
 from loopkit.evaluation.circumstances import Dtype, device_name, ready, split_of, tokenizer_facts
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
+from loopkit.evaluation.shards import ALONE, Shard
 from loopkit.evaluation.sweep import ReadAs, Sweep, sweep
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.recipe.depths import check_depths, parse_depths
@@ -41,6 +42,7 @@ def evaluate(
     origin: Origin | None = None,
     timed_batches: int = 0,
     progress: Callable[[int, int], None] = lambda done, batches: None,
+    shard: Shard = ALONE,
 ) -> Result:
     """Score a split at every depth, from one pass where the model allows it, and run the probes.
 
@@ -63,6 +65,7 @@ def evaluate(
         origin: Where the model came from.
         timed_batches: Batches on which each depth is also run alone and timed; 0 leaves ``tokens_per_s`` out.
         progress: Called with the batches done and their number.
+        shard: This rank's part of the work; every rank of it calls this, and each receives the whole result.
 
     Raises:
         ValueError: If a depth cannot be run, the split is not there or holds nothing to score, there is nothing to
@@ -88,13 +91,16 @@ def evaluate(
     with ready(model, place, dtype):
         found = sweep(
             model,
-            batches,
+            shard.own(batches),
             depths,
             read_as=read_as,
             trained=most,
             probes=list(probes.values()),
             progress=lambda done: progress(done, len(batches)),
         )
+        if company := shard.missing(len(batches)):
+            sweep(model, islice(batches, company), depths, read_as=read_as, trained=most)
+        found = shard.joined(found, list(probes.values()), depths)
         for probe in probes.values():
             probe.run(model, batches, depths)
         timed = list(islice(batches, timed_batches))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -126,9 +127,10 @@ class Trainer:
         for micro_step, batch in enumerate(data.batches()):
             loops = draw.loops(sizes, self.process.rank, micro_step)
             counts = Counts.of(batch, loops)
-            share = counts.scored * sizes.accumulation * sizes.world / data.scored
+            parts = sizes.accumulation * sizes.world
+            share, token_share = counts.scored * parts / data.scored, counts.tokens * parts / data.tokens
             batch = batch.to(self.process.device, non_blocking=True)
-            metrics.add(self.engine.micro_step(batch, loops, number, share), counts)
+            metrics.add(self.engine.micro_step(batch, loops, number, share, token_share), counts)
             if micro_step + 1 < sizes.accumulation:
                 self.engine.next_micro_step()
                 if self._wanted(signals):
@@ -193,7 +195,8 @@ class Trainer:
         before = rng.capture(self.process.device)
         stopped = False
         try:
-            with signals.stopping_at_once():
+            # ranks that share an evaluation must leave it together
+            with signals.stopping_at_once() if self.process.world == 1 else nullcontext():
                 self.watchers.evaluate(step)
         except EvaluationStopped:
             stopped = True
