@@ -64,7 +64,7 @@ class StepData:
     @cached_property
     def tokens(self) -> int:
         """Real tokens of the step over all ranks."""
-        return self.examples.tokens(self.indices)
+        return self.examples.real_tokens(self.indices)
 
     @cached_property
     def sha(self) -> str:
