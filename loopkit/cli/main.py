@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "validate": "Check recipes without running anything.",
     "plan": "Say what a recipe costs before it runs.",
     "audit": "Tell whether the state's scale is left to itself.",
+    "sweep": "Train a recipe with other values, one run for each.",
     "reproduce": "Run, measure and judge the experiments of a paper.",
     "report": "Write up a run, or put several side by side.",
     "list": "List components and recipes.",
