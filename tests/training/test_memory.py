@@ -14,8 +14,9 @@ from loopkit.loop import Batch, Loops
 from loopkit.model import build_model
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe, load_recipe
-from loopkit.training.memory import Memory, estimate, saved_bytes
+from loopkit.training.memory import Memory, States, estimate
 from loopkit.training.room import available_memory, budget, machine_memory
+from loopkit.training.saved_bytes import saved_bytes
 from tests.training.conftest import Maker
 
 WIDE = ("model.width=64", "data.length=64", "train.schedule={type: fixed, loops: 4}")
@@ -57,18 +58,20 @@ def test_what_is_counted_is_kept(recipe: Maker, autocast: bool) -> None:
 
 def test_more_loops_and_more_sequences_take_more(recipe: Maker) -> None:
     four, two = made(recipe(*WIDE)), made(recipe(*WIDE, "train.backprop=2"))
-    assert two.per_sequence < 0.8 * four.per_sequence
-    assert four.total(8) - four.total(4) == pytest.approx(4 * (four.per_sequence + 10 * four.logits_per_sequence))
+    assert two.activations.per_sequence < 0.8 * four.activations.per_sequence
+    assert four.total(8) - four.total(4) == pytest.approx(
+        4 * (four.activations.per_sequence + 10 * four.activations.logits_per_sequence)
+    )
 
 
 def test_recomputing_loops_takes_less(recipe: Maker) -> None:
     kept, recomputed = made(recipe(*WIDE)), made(recipe(*WIDE, "train.checkpointing=true"))
-    assert recomputed.per_sequence < 0.6 * kept.per_sequence
+    assert recomputed.activations.per_sequence < 0.6 * kept.activations.per_sequence
 
 
 def test_states_are_shared_out_by_zero(recipe: Maker) -> None:
-    def stage(number: int) -> Memory:
-        return made(recipe(*WIDE, f"train.deepspeed={{zero_optimization: {{stage: {number}}}}}"), world=4)
+    def stage(number: int) -> States:
+        return made(recipe(*WIDE, f"train.deepspeed={{zero_optimization: {{stage: {number}}}}}"), world=4).states
 
     whole = stage(0)
     assert whole.optimizer == 2 * whole.parameters == 2 * whole.gradients
