@@ -47,19 +47,20 @@ class Rank:
         return self.said.read().decode(errors="replace").strip()
 
 
-def launch(words: Sequence[str], ranks: int) -> int:
-    """Run ``python -m loopkit`` with these words on several ranks of this machine.
+def launch(words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "loopkit")) -> int:
+    """Run a Python program with these words on several ranks of this machine.
 
     Rank 0 speaks. A signal is passed on to all. Where a rank fails the others are ended, and its own words are shown.
 
     Args:
         words: Arguments of the command.
         ranks: How many, >= 1.
+        program: What Python runs.
 
     Returns:
         The exit code of the rank that failed first, else 0.
     """
-    command = [sys.executable, "-m", "loopkit", *words]
+    command = [sys.executable, *program, *words]
     started: list[Rank] = []
     with _passing_on(started):
         for number, environment in enumerate(environments(ranks)):
@@ -81,8 +82,10 @@ def launch(words: Sequence[str], ranks: int) -> int:
         return 0
     code = failed.process.returncode
     if code < 0:
-        _say(f"error: rank {failed.number} was killed by {signal.Signals(-code).name}{_why(-code)}; all ranks ended. "
-             "The newest whole checkpoint stays: go on from it with --resume")
+        _say(
+            f"error: rank {failed.number} was killed by {signal.Signals(-code).name}{_why(-code)}; all ranks ended. "
+            "The newest whole checkpoint stays: go on from it with --resume"
+        )
         return 128 - code
     if words := failed.last_words():
         _say(words)
