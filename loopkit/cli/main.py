@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "validate": "Check recipes without running anything.",
     "plan": "Say what a recipe costs before it runs.",
     "audit": "Tell whether the state's scale is left to itself.",
+    "sweep": "Train a recipe with other values, one run for each.",
     "reproduce": "Run, measure and judge the experiments of a paper.",
     "import": "Make a run of a published checkpoint folder.",
     "export": "Write a run's model in a published form.",
@@ -57,7 +58,8 @@ class Commands(click.Group):
         except (ValueError, OSError, LookupError) as error:
             if ctx.params.get("traceback"):
                 raise
-            _say(error)
+            if "WORLD_SIZE" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0":
+                _say(error)  # of several ranks one speaks for its machine
             sys.exit(2)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

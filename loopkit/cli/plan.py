@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from loopkit.cli.options import json_option, recipe_options
+
+if TYPE_CHECKING:
+    from loopkit.training.cluster import Cluster
 
 
 @click.command("plan")
@@ -24,7 +28,17 @@ from loopkit.cli.options import json_option, recipe_options
 @click.option(
     "--flops", type=click.FloatRange(0, min_open=True), help="FLOP/s of a device; this machine's if not given."
 )
-@click.option("--devices", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--devices", "--gpus", "devices", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--gpu", metavar="NAME", help="Also lay it out on 1 to 1024 GPUs of this kind, such as h200.")
+@click.option("--memory", type=click.FloatRange(0, min_open=True), help="GB of one GPU, instead of the table's.")
+@click.option(
+    "--network",
+    type=click.FloatRange(0, min_open=True),
+    default=400.0,
+    show_default=True,
+    help="Gbit/s of each GPU to other machines.",
+)
+@click.option("--per-machine", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs in one machine.")
 @json_option
 def command(
     recipe: str,
@@ -37,6 +51,10 @@ def command(
     mfu: float,
     flops: float | None,
     devices: int,
+    gpu: str | None,
+    memory: float | None,
+    network: float,
+    per_machine: int,
     as_json: bool,
 ) -> None:
     """Say what RECIPE needs: parameters, FLOPs and memory by depth, steps, time. Nothing is trained or downloaded."""
@@ -55,8 +73,34 @@ def command(
         prepared = prepare(resolved.data, splits=("train",))
         vocabulary = prepared.tokenizer.size
         examples = len(prepared.splits["train"].examples(resolved.data.length, resolved.data.stride))
-    found = plan(resolved, Assumptions(vocabulary, examples, mfu, flops, devices))
+    cluster = None
+    if gpu is not None or memory is not None:
+        cluster = _cluster(gpu, memory, flops, mfu, network, per_machine)
+        flops = cluster.flops_per_s
+    found = plan(resolved, Assumptions(vocabulary, examples, mfu, flops, devices, cluster))
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         console().print(plan_report(found))
+
+
+def _cluster(
+    gpu: str | None, memory: float | None, flops: float | None, mfu: float, network: float, per_machine: int
+) -> Cluster:
+    """The machines that the options describe."""
+    from loopkit.training.cluster import Cluster
+    from loopkit.training.devices import accelerator
+
+    if gpu is None and flops is None:
+        raise ValueError("--memory describes a GPU; say also how fast it is, with --flops or --gpu")
+    known = None if gpu is None else accelerator(gpu)
+    assert known is not None or (memory is not None and flops is not None)
+    options = {} if known is None else {"link": known.link}
+    return Cluster(
+        memory=memory * 1e9 if memory is not None else known.memory,  # type: ignore[union-attr]
+        flops_per_s=flops if flops is not None else known.flops_per_s,  # type: ignore[union-attr]
+        mfu=mfu,
+        network=network * 1e9 / 8,
+        per_machine=per_machine,
+        **options,
+    )

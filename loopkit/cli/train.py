@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from loopkit.cli.options import recipe_options
 @click.option("--name", help="Name of the run; RECIPE, or RECIPE-PROFILE, if not given.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@click.option("--nproc", type=click.IntRange(min=1), help="Ranks to start on this machine; one if not given.")
 @click.option("--verbose", is_flag=True, help="Let DeepSpeed speak too.")
 def command(
     recipe: str,
@@ -26,6 +28,7 @@ def command(
     name: str | None,
     resume: bool,
     runs: Path,
+    nproc: int | None,
     verbose: bool,
 ) -> None:
     """Train RECIPE, a path or the name of a shipped recipe.
@@ -57,17 +60,36 @@ def command(
         known = ", ".join(other.name for other in RunFolder.all(runs)) or "none"
         raise NoRun(f"there is no run {folder.path} to go on with; say which with --name; runs in {runs}: {known}")
 
+    _start_ranks(nproc)
+
+    from loopkit.training.one_voice import one_voice
     from loopkit.training.stop import Ended, Interrupted
     from loopkit.training.train import train
 
+    first = os.environ.get("RANK", "0") == "0"
     try:
-        trained = train(resolved, folder=folder, resume=resume, verbose=verbose)
+        with one_voice():
+            trained = train(resolved, folder=folder, resume=resume, verbose=verbose)
     except Ended as stop:
-        click.echo(f"\n{'' if isinstance(stop, Interrupted) else 'error: '}{stop}", err=True)
-        if stop.resumable:
+        if first or not isinstance(stop, Interrupted):
+            click.echo(f"\n{'' if isinstance(stop, Interrupted) else 'error: '}{stop}", err=True)
+        if first and stop.resumable:
             click.echo(f"go on with: {_again(sys.argv)}", err=True)
         sys.exit(stop.exit_code)
-    _finish(trained.folder)
+    if first:
+        _finish(trained.folder)
+
+
+def _start_ranks(nproc: int | None) -> None:
+    """Become the launcher of so many ranks, unless a launcher has already started this one."""
+    from loopkit.training.launch import LAUNCHED, launch, under_launcher
+
+    if nproc is None or LAUNCHED in os.environ:
+        return
+    if under_launcher():
+        raise ValueError("--nproc starts ranks, but a launcher (torchrun, deepspeed, srun) has already; leave it out")
+    if nproc > 1:
+        sys.exit(launch(sys.argv[1:], nproc))
 
 
 def _finish(folder: object) -> None:

@@ -22,7 +22,7 @@ def command(
     no_plugins: bool,
     as_json: bool,
 ) -> None:
-    """Check recipes, each with all its profiles, without running anything.
+    """Check recipes, each with all its profiles and points of its sweep, without running anything.
 
     RECIPE is a path or the name of a shipped recipe. With --profile or --set, that combination alone is checked.
     The exit code is 2 if anything is wrong.
@@ -30,6 +30,7 @@ def command(
     import json
 
     from loopkit.recipe import Problem, RecipeError, load_recipe, problems_of
+    from loopkit.recipe.sweep import sweep_problems
 
     found: list[Problem] = []
     for recipe in recipes:
@@ -38,6 +39,7 @@ def command(
                 load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
             else:
                 found += problems_of(recipe, plugins=plugins, installed=not no_plugins)
+                found += sweep_problems(recipe, plugins=plugins, installed=not no_plugins)
         except RecipeError as error:
             found += error.problems
     found = RecipeError(found).problems

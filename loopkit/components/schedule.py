@@ -146,7 +146,8 @@ class Poisson(Schedule):
         self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k])
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        return self._clip(rng.poisson(self.rate * scale, size=count))
+        # numpy refuses rates that no cap would leave standing anyway
+        return self._clip(rng.poisson(min(self.rate * scale, 1e6), size=count))
 
 
 @register("schedule", "lognormal", paper="arXiv:2605.26733", maximum="max")

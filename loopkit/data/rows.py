@@ -49,6 +49,10 @@ class Examples(ABC):
         """Labels that these sequences score together."""
         return sum(int(np.count_nonzero(self.row(index).labels != IGNORE)) for index in indices)
 
+    def real_tokens(self, indices: Sequence[int]) -> int:
+        """Real tokens of these sequences together."""
+        return sum(len(self.row(index).tokens) for index in indices)
+
     def batch(self, indices: Sequence[int], sample: Sequence[int] | None = None) -> Batch:
         """Sequences as one batch.
 

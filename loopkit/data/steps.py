@@ -62,6 +62,11 @@ class StepData:
         return self.examples.scored(self.indices)
 
     @cached_property
+    def tokens(self) -> int:
+        """Real tokens of the step over all ranks."""
+        return self.examples.real_tokens(self.indices)
+
+    @cached_property
     def sha(self) -> str:
         """Digest of the sequences, the same for any number of ranks and any micro-batch."""
         return step_sha(self.examples, self.indices, self.sample)

@@ -43,6 +43,9 @@ class Windows(Examples):
     def scored(self, indices: Sequence[int]) -> int:
         return len(indices) * min(self.length, self.tokens - 1)
 
+    def real_tokens(self, indices: Sequence[int]) -> int:
+        return self.scored(indices)  # every input has a label, and none is padding
+
 
 class OnceWindows(Examples):
     """Windows that together score every token but the first exactly once, each with as much context as fits.

@@ -16,6 +16,7 @@ from loopkit.evaluation.circumstances import Dtype, device_name, ready, split_of
 from loopkit.evaluation.completion_file import CompletionFile
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
+from loopkit.evaluation.shards import ALONE, Shard
 from loopkit.evaluation.sweep import ReadAs, Sweep, sweep
 from loopkit.evaluation.texts import Writing, evaluate_texts, joined
 from loopkit.evaluation.timing import tokens_per_s
@@ -49,6 +50,7 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda done, batches: None,
     completions: Path | None = None,
     writing: Writing = lambda task, depth, done, wanted: None,
+    shard: Shard = ALONE,
 ) -> Result:
     """Score a split at every depth, from one pass where the model allows it, run the probes, and have texts written.
 
@@ -75,6 +77,7 @@ def evaluate(
         completions: File that keeps the texts of the tasks that ask for some, each as soon as it exists; an evaluation
             that was interrupted goes on from it. ``None`` keeps none.
         writing: Told a task, a depth, how many of its texts there are and how many there will be.
+        shard: This rank's part of the work; every rank of it calls this, and each receives the whole result.
 
     Raises:
         ValueError: If a depth cannot be run, the split is not there or holds nothing to score, there is nothing to
@@ -123,7 +126,7 @@ def evaluate(
     with ready(model, place, dtype):
         found = sweep(
             model,
-            batches,
+            shard.own(batches),
             depths,
             read_as=read_as,
             trained=most,
@@ -131,6 +134,9 @@ def evaluate(
             probes=list(probes.values()),
             progress=lambda done: progress(done, len(batches)),
         )
+        if company := shard.missing(len(batches)):
+            sweep(model, islice(batches, company), depths, read_as=read_as, trained=most)
+        found = shard.joined(found, list(probes.values()), depths)
         for probe in probes.values():
             probe.run(model, batches, depths)
         timed = list(islice(batches, timed_batches))

@@ -21,7 +21,8 @@ class Outcome:
         loss: fp32 scalar to differentiate.
         supervised: The supervision's loss alone, in nats per scored token.
         ce: Cross-entropy of each loop that was read, in nats per scored token.
-        regularizers: Unweighted value of each regularizer that was active.
+        regularizers: Unweighted value of each regularizer that was active, times its share of the step: their mean over
+            micro-batches is the value of the whole batch.
         terms: Other figures of the supervision.
     """
 
@@ -35,7 +36,7 @@ class Outcome:
 class Objective(nn.Module):
     """Supervision and regularizers as one loss, for exactly one backward pass.
 
-    total = (1 - sum of convex weights) * share * supervised + sum_i weight_i * R_i
+    total = (1 - sum of convex weights) * share * supervised + sum_i weight_i * share_i * R_i
 
     A regularizer that is not active at a step counts nowhere in the sum.
 
@@ -55,7 +56,9 @@ class Objective(nn.Module):
         if convex > 1:
             raise ValueError(f"objective: the convex weights add up to {convex:g}; they must not exceed 1")
 
-    def forward(self, trajectory: Trajectory, optimizer_step: int, share: float = 1.0) -> Outcome:
+    def forward(
+        self, trajectory: Trajectory, optimizer_step: int, share: float = 1.0, token_share: float = 1.0
+    ) -> Outcome:
         """The loss of a trajectory.
 
         Args:
@@ -63,10 +66,12 @@ class Objective(nn.Module):
             optimizer_step: Which step this is, from 0; regularizers may start late or rest.
             share: Factor on the supervised part: scored tokens here * micro-batches / scored tokens of the whole step,
                 so that micro-batches with unequal numbers of them add up to the gradient of the full batch.
+            token_share: The same of real tokens, for regularizers that are means over tokens.
         """
         supervised = self.supervision(trajectory)
         active = [(name, term) for name, term in self._terms() if term.active(optimizer_step)]
-        values = {name: term(trajectory) for name, term in active}
+        shares = {"tokens": token_share, "sequences": 1.0}
+        values = {name: shares[term.mean_over] * term(trajectory) for name, term in active}
         convex = sum(term.weight for _, term in active if term.mix == "convex")
         loss = (1 - convex) * share * supervised.loss
         for name, term in active:

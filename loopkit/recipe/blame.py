@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from loopkit.recipe.node import Path, Problem
 from loopkit.recipe.resolve import UnknownKey, Walk
 from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean
 from loopkit.registry.schema import Slot
+
+HINTED = 100
+"""Unknown keys for which a hint is sought; a file with more of them is no recipe that was misspelt."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +32,24 @@ class Blame:
         """Every problem that does not follow from another."""
         roots = list(self._roots())
         void = {(*unknown.path, unknown.key): list(self._void(unknown)) for unknown in roots}
-        in_doubt = [place for unknown in roots for place in self._in_doubt(unknown)]
-        in_doubt += [place for places in void.values() for place in places]
-        for unknown in roots:
+        owners: dict[Path, set[Path]] = defaultdict(set)  # a void place, and the unknown keys that void it
+        for key, places in void.items():
+            for place in places:
+                owners[place].add(key)
+        in_doubt = {place for unknown in roots for place in self._in_doubt(unknown)} | owners.keys()
+        for number, unknown in enumerate(roots):
             here = (*unknown.path, unknown.key)
-            others = (place for key, places in void.items() if key != here for place in places)
-            if not any(_within(here, place) for place in others):
-                yield self._problem(unknown)
+            if not any(owners[part] - {here} for part in _parts(here) if part in owners):
+                yield self._problem(unknown, hinted=number < HINTED)
         for problem in self.walk.problems:
-            if not any(_within(path, place) for path in problem.depends for place in in_doubt):
+            if not any(part in in_doubt for path in problem.depends for part in _parts(path)):
                 yield problem
 
     def _roots(self) -> Iterator[UnknownKey]:
         """Unknown keys, without those that are unknown only because ``type`` beside them is misspelt."""
+        misspelt = {unknown.path: unknown.key for unknown in self.walk.unknown if self._means_type(unknown)}
         for unknown in self.walk.unknown:
-            beside = [other for other in self.walk.unknown if other.path == unknown.path]
-            misspelt = [other for other in beside if self._means_type(other)]
-            if not misspelt or unknown in misspelt:
+            if unknown.path not in misspelt or self._means_type(unknown):
                 yield unknown
 
     def _means_type(self, unknown: UnknownKey) -> bool:
@@ -80,18 +86,26 @@ class Blame:
             if self.walk.layers.get(place) != layer:
                 yield place
 
-    def _namesakes(self, key: str) -> Iterable[Path]:
-        known = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
-        return sorted(path for path in known if path and path[-1] == key)
+    def _namesakes(self, key: str) -> Sequence[Path]:
+        return self._places.get(key, ())
 
-    def _problem(self, unknown: UnknownKey) -> Problem:
+    @cached_property
+    def _places(self) -> dict[str, list[Path]]:
+        """Where each key has its place, as far as the walk has come."""
+        known = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
+        found: dict[str, list[Path]] = defaultdict(list)
+        for path in sorted(path for path in known if path):
+            found[path[-1]].append(path)
+        return dict(found)
+
+    def _problem(self, unknown: UnknownKey, hinted: bool) -> Problem:
         schema = unknown.schema
         if schema.kind == "section":
             owner = "the recipe" if not unknown.path else schema.name.lower()
         else:
             owner = f"{schema.kind} '{schema.name}'"
         path = (*unknown.path, unknown.key[:80])
-        return Problem(unknown.node.origin, path, f"no such option of {owner}", self._hint(unknown))
+        return Problem(unknown.node.origin, path, f"no such option of {owner}", self._hint(unknown) if hinted else "")
 
     def _hint(self, unknown: UnknownKey) -> str:
         if self._means_type(unknown):
@@ -111,5 +125,6 @@ class Blame:
         return f"options: {', '.join(options) or 'none'}"
 
 
-def _within(path: Path, place: Path) -> bool:
-    return path[: len(place)] == place
+def _parts(path: Path) -> Iterator[Path]:
+    """A path and everything above it."""
+    return (path[:length] for length in range(len(path) + 1))

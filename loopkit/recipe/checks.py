@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopkit.recipe.deepspeed import OWNED_KEYS
-from loopkit.recipe.depths import parse_depths
+from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem
 from loopkit.recipe.resolve import Walk
 from loopkit.registry.schema import Schema
@@ -53,7 +53,7 @@ PROVIDED_BY_TRAINER = frozenset({"double_backward", "jvp", "autocast"})
 
 def check(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
     """Every combination of a walked recipe that cannot work."""
-    for rule in (_needs, _backprop, _micro_batch, _depths, _deepspeed):
+    for rule in (_needs, _most_loops, _backprop, _micro_batch, _depths, _deepspeed):
         yield from rule(walk, values)
 
 
@@ -97,6 +97,13 @@ def _needs(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
 def _providers(walk: Walk, need: str) -> list[Schema]:
     offers = walk.merger.catalog.offers
     return [offer.schema for offer in offers if offer.schema and need in offer.schema.traits.get("provides", ())]
+
+
+def _most_loops(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
+    for path, spec in walk.specs.items():
+        option = spec.schema.traits.get("maximum")
+        if option and isinstance(most := spec.options.get(option), int) and most > MOST_LOOPS:
+            yield _problem(walk, (*path, option), f"{most} is more loops than can be run", f"{MOST_LOOPS} or less")
 
 
 def _backprop(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:

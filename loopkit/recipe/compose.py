@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopkit.recipe.node import Node, Origin, Problem, RecipeError
-from loopkit.recipe.read import read_file, read_text
+from loopkit.recipe.read import LARGEST, read_file, read_text
 from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean
 
+MOST_PROFILES = 50
 BESIDE = ("extends", "profiles")
 """Keys that say how layers are composed and are not part of the composed recipe."""
 
@@ -108,6 +109,9 @@ def _add(layers: Layers, node: Node, shown: str) -> None:
         return
     if not isinstance(profiles.value, dict):
         raise RecipeError([Problem(profiles.origin, ("profiles",), "must be a map from name to partial recipe")])
+    if len(profiles.value) > MOST_PROFILES:
+        why = f"are {len(profiles.value)}; at most {MOST_PROFILES} are read"
+        raise RecipeError([Problem(profiles.origin, ("profiles",), why)])
     for name, part in profiles.value.items():
         if not isinstance(part.value, dict):
             raise RecipeError([Problem(part.origin, ("profiles", name), "must be a map of sections")])
@@ -139,11 +143,13 @@ def override(text: str) -> Node:
     """
     shown = text if len(text) < 100 else text[:100] + "..."
     origin = Origin(f"--set {shown}", folder=Path.cwd())
+    if len(text) > LARGEST:
+        raise RecipeError([Problem(origin, (), f"is {len(text):,} characters long; at most {LARGEST:,} are read")])
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or len(parts) > 30:
         raise RecipeError([Problem(origin, (), "an override is written key.path=value", "--set train.lr.peak=1e-3")])
-    if parts[0] in BESIDE:
+    if parts[0] in (*BESIDE, "sweep"):
         raise RecipeError(
             [Problem(origin, (), f"'{parts[0]}' cannot be set from outside", "use --profile, or write a recipe")]
         )

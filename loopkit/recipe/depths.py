@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 _PART = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _EXAMPLES = "write a range such as 1-8, a list such as 1,2,8, or both: 1-4,8,16"
-_MOST = 10_000
+MOST_LOOPS = 10_000
+"""Most loops that a recipe may ask for; a larger number is a slip, and nothing could run it."""
 
 
 def parse_depths(text: str) -> list[int]:
@@ -31,26 +32,30 @@ def parse_depths(text: str) -> list[int]:
     repeated = sorted(depth for depth, times in Counter(depths).items() if times > 1)
     if repeated:
         named = ", ".join(map(str, repeated[:5])) + (", ..." if len(repeated) > 5 else "")
-        raise ValueError(f"depths {text!r}: {named} named more than once; name each depth once")
+        raise ValueError(f"depths {_short(text)}: {named} named more than once; name each depth once")
     return sorted(depths)
 
 
 def _read_part(part: str, text: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:
-        what = "an empty item" if not part else f"{part!r} is not a depth or a range"
-        raise ValueError(f"depths {text!r}: {what}; {_EXAMPLES}")
+        what = "an empty item" if not part else f"{_short(part)} is not a depth or a range"
+        raise ValueError(f"depths {_short(text)}: {what}; {_EXAMPLES}")
     first = int(match[1])
     last = int(match[2]) if match[2] is not None else first
     if last < first:
-        raise ValueError(f"depths {text!r}: {part!r} runs backwards; write {last}-{first}")
+        raise ValueError(f"depths {_short(text)}: {_short(part)} runs backwards; write {last}-{first}")
     if first == 0:
-        raise ValueError(f"depths {text!r}: depth 0 runs no loop, so there is nothing to evaluate; depths start at 1")
-    if last - first >= _MOST:
         raise ValueError(
-            f"depths {text!r}: {part!r} names more than {_MOST:,} depths; name fewer, such as {first},{last}"
+            f"depths {_short(text)}: depth 0 runs no loop, so there is nothing to evaluate; depths start at 1"
         )
+    if last > MOST_LOOPS:
+        raise ValueError(f"depths {_short(text)}: {_short(part)} is more than {MOST_LOOPS:,} loops")
     return range(first, last + 1)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def check_depths(depths: Sequence[int], max_depth: int | None) -> None:

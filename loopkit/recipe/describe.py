@@ -49,7 +49,8 @@ def describe_type(kind: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(repr(part) if isinstance(part, str) else str(part) for part in parts)
     if kind is dict or origin is dict:
-        return "a map"
+        plain = not parts or parts[-1] is Any
+        return "a map" if plain else f"a map, each entry {describe_type(parts[-1])}"
     if origin in (list, tuple):
         inner = describe_type(parts[0]) if parts else "values"
         return f"a list, each entry {inner}"

@@ -306,6 +306,21 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The same experiment with other values: one run for each point, started by `loopkit sweep`.
+
+    Args:
+        grid: Keys such as train.lr.peak, each with its values; every combination is a point.
+        zip: Keys whose values go together, all lists of one length; each row is a point of the grid.
+        seeds: Every point runs once with each.
+    """
+
+    grid: dict[str, Annotated[list[Any], MinLen(1)]] = field(default_factory=dict)
+    zip: dict[str, Annotated[list[Any], MinLen(1)]] = field(default_factory=dict)
+    seeds: Annotated[list[NonNegativeInt], MinLen(1)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sections:
     """One experiment.
 
@@ -322,6 +337,7 @@ class Sections:
         evaluate: What is measured.
         trackers: Where metrics also go, by name.
         plugins: Local Python files with components, relative to the recipe.
+        sweep: The same experiment with other values, for `loopkit sweep`.
         profiles: The same experiment at another scale, by name.
     """
 
@@ -337,4 +353,5 @@ class Sections:
     evaluate: Evaluate
     trackers: dict[str, Annotated[Spec, "tracker"]] = field(default_factory=dict)
     plugins: list[Path] = field(default_factory=list)
+    sweep: Sweep | None = None
     profiles: dict[str, Sections] = field(default_factory=dict)

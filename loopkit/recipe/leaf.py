@@ -70,6 +70,8 @@ def absolute(node: Node, kind: Any) -> Any:
         return str((node.origin.folder / Path(node.value).expanduser()).resolve())
     if isinstance(node.value, list) and mentions_path(kind):
         return [absolute(item, kind) for item in node.value]
+    if isinstance(node.value, dict) and mentions_path(kind):
+        return {key: absolute(item, kind) for key, item in node.value.items()}
     return node.plain()
 
 

@@ -87,6 +87,10 @@ class Problem:
         return "\n".join(lines)
 
 
+SHOWN = 100
+"""Problems that a message spells out."""
+
+
 class RecipeError(ValueError):
     """A recipe that cannot be used, with every problem found."""
 
@@ -95,4 +99,7 @@ class RecipeError(ValueError):
         self.problems = sorted(
             unique.values(), key=lambda p: (p.origin.file == "", p.origin.file, p.origin.line, p.path)
         )
-        super().__init__("\n".join(problem.render() for problem in self.problems))
+        lines = [problem.render() for problem in self.problems[:SHOWN]]
+        if (more := len(self.problems) - SHOWN) > 0:
+            lines.append(f"... and {more:,} more problems")
+        super().__init__("\n".join(lines))

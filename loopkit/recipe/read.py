@@ -13,6 +13,8 @@ from loopkit.recipe.node import Node, Origin, Problem, RecipeError
 
 LARGEST = 1_000_000
 DEEPEST = 40
+MOST_VALUES = 5_000
+"""Keys and entries of one document: a recipe written out in full has some hundreds."""
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _OCTAL, _HEX = re.compile(r"0o[0-7]+"), re.compile(r"0x[0-9a-fA-F]+")
@@ -52,7 +54,8 @@ def read_file(file: Path, shown: str = "") -> Node:
     shown = shown or str(file)
     whole = Origin(shown, file=shown, folder=file.resolve().parent)
     try:
-        content = file.read_bytes()
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST + 1)
     except IsADirectoryError:
         _refuse(whole, "is a folder, not a recipe file")
     except FileNotFoundError:
@@ -60,7 +63,7 @@ def read_file(file: Path, shown: str = "") -> Node:
     except (OSError, ValueError) as error:
         _refuse(whole, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     if len(content) > LARGEST:
-        _refuse(whole, f"is {len(content):,} bytes long; a recipe is at most {LARGEST:,}")
+        _refuse(whole, f"is longer than {LARGEST:,} bytes, which no recipe is")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -104,6 +107,7 @@ class _Reader:
     def __init__(self, text: str, origin: Origin) -> None:
         self.lines = text.splitlines()
         self.origin = origin
+        self.left = MOST_VALUES
         self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def of(self, event: yaml.Event) -> Origin:
@@ -134,6 +138,9 @@ class _Reader:
             _refuse(here, "anchors and aliases are not used in recipes", "write the value out, or use 'extends'")
         if (tag := getattr(event, "tag", None)) not in (None, "!"):
             _refuse(here, f"tags such as {tag!r} are not used in recipes")
+        self.left -= 1
+        if self.left < 0:
+            _refuse(here, f"has more than {MOST_VALUES:,} values; a recipe is not a table of data")
         if depth > DEEPEST:
             _refuse(here, f"is nested more than {DEEPEST} levels deep")
         if isinstance(event, yaml.ScalarEvent):

@@ -164,15 +164,26 @@ def compose(
     profiles: Sequence[str] = (),
     texts: Sequence[str] = (),
     *,
+    above: Sequence[Node] = (),
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
 ) -> Recipe:
     """Lay the layers over each other and walk the result.
 
+    Args:
+        layers: Of one recipe.
+        profiles: Those applied.
+        texts: ``--set`` texts.
+        above: Further layers, on top of all.
+        plugins: Files with further components.
+        installed: Whether installed plugins count.
+
     Raises:
         RecipeError: With every problem found.
     """
-    stack = [*layers.bodies, *layers.chosen(profiles), *overrides(texts)]
+    written = [*layers.bodies, *layers.chosen(profiles), *overrides(texts), *above]
+    # a sweep says which recipes there are, and is no part of any of them
+    stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
     merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
@@ -191,6 +202,7 @@ def compose(
     if problems := list(Blame(walk).problems()):
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Sections)}
+    del plain["sweep"]
     name = "-".join((layers.name, *profiles))
     return Recipe(**parts, name=name, path=layers.path, values=plain, origins=walk.origins, specs=walk.specs)
 

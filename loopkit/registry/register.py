@@ -29,6 +29,7 @@ TRAITS = frozenset(
         "layout",
         "short",
         "maximum",
+        "exactly_one",
     }
 )
 """What a registration may state about a component; each is data that checks, docs and evaluation read."""
@@ -61,6 +62,7 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
             ``layout``: ``"stream"`` or ``"examples"``, of a source.
             ``short``: the option that a bare number in a recipe stands for.
             ``maximum``: a schedule's option that holds its largest draw.
+            ``exactly_one``: options of which a recipe gives exactly one, such as ``("path", "name")``.
 
     Raises:
         TypeError: If the kind, name or a trait is unknown, or the constructor cannot serve as a schema.

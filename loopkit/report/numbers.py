@@ -62,3 +62,12 @@ def large(value: float | None) -> str:
         if abs(value) >= size:
             return f"{value / size:.3g}{prefix}"
     return f"{value:.3g}"
+
+
+def size(count: float) -> str:
+    """Bytes in the binary unit that fits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:,.4g} TiB"

@@ -9,6 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from loopkit.report.cluster_table import cluster_report
+from loopkit.report.numbers import size
+
 
 def plan_report(found: Mapping[str, Any]) -> RenderableType:
     """Facts of a plan, then a row for each depth.
@@ -29,7 +32,10 @@ def plan_report(found: Mapping[str, Any]) -> RenderableType:
         count = effective.get(str(row["depth"]))
         cells = ["" if count is None else f"{count:,}", scaled(row["forward_flops_per_token"], "")]
         depths.add_row(str(row["depth"]), *cells, size(row["kv_cache_bytes_per_token"]))
-    return Group(Text(found["recipe"], style="bold"), facts, Text(), depths)
+    parts: list[RenderableType] = [Text(found["recipe"], style="bold"), facts, Text(), depths]
+    if "cluster" in found:
+        parts += [Text(), cluster_report(found["cluster"], found["devices"])]
+    return Group(*parts)
 
 
 def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -44,7 +50,7 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("training", f"{scaled(found['training_flops_per_token'], 'FLOP')} per token at the mean number of loops"),
         ("micro-batch", f"{found['micro_batch']} sequences, {found['accumulation']} per step and device"),
         ("memory", f"{size(memory['total'])} per device: {size(fixed)} for parameters, gradients and optimizer,"),
-        ("", f"{size(memory['activations'])} for activations and logits of the deepest step"),
+        ("", f"{size(memory['activations'] + memory['logits'])} for activations and logits of the deepest step"),
     ]
     if "steps" not in found:
         return [*facts, ("steps", f"{found['epochs']:g} epochs; --data reads the data and counts them")]
@@ -57,15 +63,6 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("steps", f"{found['steps']:,}, {found['tokens']:,} tokens, {scaled(found['training_flops'], 'FLOP')}"),
         ("time", f"{duration(found['seconds'])} at {found['tokens_per_s']:,.0f} tokens/s, {share}{source}"),
     ]
-
-
-def size(count: float) -> str:
-    """Bytes in the binary unit that fits."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:,.4g} TiB"
 
 
 def scaled(count: float, unit: str) -> str:

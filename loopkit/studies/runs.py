@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,10 @@ from loopkit.runs import RunFolder, read_provenance
 from loopkit.studies.format import Arm, Scale
 from loopkit.studies.study import LoadedStudy
 
+BEGUN = frozenset(
+    {"recipe.yaml", "resolved.yaml", "provenance.json", "deepspeed.json", "metrics.jsonl", "checkpoints", "eval"}
+)
+"""What a run folder holds before its first checkpoint; a folder with anything else is never removed."""
 Say = Callable[[str], None]
 
 
@@ -43,6 +48,8 @@ class Planned:
         """
         if not self.folder.path.exists():
             return "missing"
+        if not self.folder.provenance.is_file() and self._bare:
+            return "missing"
         record = read_provenance(self.folder.provenance)
         if record.get("recipe_hash") != self.recipe.hash:
             raise ValueError(
@@ -50,7 +57,28 @@ class Planned:
                 "move it away, or choose another folder with --runs"
             )
         sessions = record.get("sessions", [])
+        if self._bare:
+            return "missing"
         return "done" if sessions and sessions[-1].get("status") == "finished" else "interrupted"
+
+    @property
+    def _bare(self) -> bool:
+        """Whether the folder is of a run that was killed before its first checkpoint: nothing in it can be resumed."""
+        checkpoints, own = self.folder.checkpoints, {path.name for path in self.folder.path.iterdir()}
+        return own <= BEGUN and not (checkpoints.is_dir() and any(checkpoints.iterdir()))
+
+
+class Failed(RuntimeError):
+    """Training ended with a fault, which it has told itself.
+
+    Args:
+        name: Name of the run.
+        code: Its exit code.
+    """
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"training {name} ended with exit code {code}")
+        self.code = code
 
 
 def planned_runs(
@@ -90,12 +118,14 @@ def finish(run: Planned, say: Say) -> None:
     """Train a run to its end, in a process of its own.
 
     Raises:
-        RuntimeError: If training fails.
+        Failed: If training fails.
         KeyboardInterrupt: If it was interrupted; it can be resumed.
     """
     state = run.state
     if state == "done":
         return
+    if state == "missing" and run.folder.path.exists():
+        shutil.rmtree(run.folder.path)
     say(f"{'resuming' if state == 'interrupted' else 'training'} {run.folder.name}")
     resume = ["--resume"] if state == "interrupted" else []
     words = ["train", *run.words, "--name", run.folder.name, "--runs", str(run.folder.path.parent), *resume]
@@ -103,4 +133,4 @@ def finish(run: Planned, say: Say) -> None:
     if done.returncode in (130, 143):
         raise KeyboardInterrupt
     if done.returncode:
-        raise RuntimeError(f"training {run.folder.name} ended with exit code {done.returncode}")
+        raise Failed(run.folder.name, done.returncode)

@@ -47,9 +47,11 @@ class Engine:
         self._alone = process.world == 1 and self.stage == 0
         self.deepspeed.enable_backward_allreduce = not self._alone
 
-    def micro_step(self, batch: Batch, loops: Loops, optimizer_step: int, share: float) -> Measured:
+    def micro_step(
+        self, batch: Batch, loops: Loops, optimizer_step: int, share: float, token_share: float = 1.0
+    ) -> Measured:
         """Forward and the one backward of a micro-step; gradients add up until ``update``."""
-        loss, measured = self.deepspeed(batch, loops, optimizer_step, share)
+        loss, measured = self.deepspeed(batch, loops, optimizer_step, share, token_share)
         self.deepspeed.backward(loss)
         return measured
 

@@ -35,6 +35,10 @@ class StepFlops:
         """
         return self._outside(total) + self._loops(1, total) + 2 * self._loops(total - backprop + 1, total)
 
+    def forward(self, first: int, last: int) -> float:
+        """One token through loops ``first`` to ``last``, forward alone: what recomputing them costs."""
+        return self._loops(first, last)
+
     def step(self, draw: Draw, tokens: int) -> float:
         """All operations of an optimizer step, over all ranks.
 

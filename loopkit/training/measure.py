@@ -5,6 +5,7 @@ from __future__ import annotations
 from loopkit.data import Prepared
 from loopkit.evaluation import completions_of, results_of, write_result
 from loopkit.evaluation.result import Origin
+from loopkit.evaluation.shards import ALONE, Shard, can_be_shared
 from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
@@ -20,7 +21,8 @@ class Measurement:
         folder: The run.
         prepared: Tokenizer and encoded splits.
         engine: The model.
-        process: Which rank this is; the first one evaluates, the others wait.
+        process: Which rank this is. The ranks share the batches where every probe allows it; else the first one
+            evaluates and the others wait.
     """
 
     def __init__(
@@ -39,18 +41,25 @@ class Measurement:
         """Evaluate after so many optimizer steps; nothing happens where the recipe asks for nothing."""
         if not asks(self.recipe):
             return
-        # under ZeRO-3 a forward pass is work for all ranks: each evaluates everything, and the first one writes
+        shared = self.process.world > 1 and can_be_shared(self.recipe.evaluate)
+        # under ZeRO-3 a forward pass is work for all ranks, shared or not
+        in_step = self.engine.stage == 3
         try:
-            if self.process.first or self.engine.stage == 3:
-                self._evaluate(step)
+            if shared:
+                self._evaluate(step, Shard(self.process.rank, self.process.world, in_step))
+            elif self.process.first or in_step:
+                self._evaluate(step, ALONE)
         finally:
             self.process.barrier()
 
     def done(self, step: int) -> bool:
         """Whether the result of that step is there."""
-        return not asks(self.recipe) or bool(results_of(self.folder, step))
+        if not asks(self.recipe):
+            return True
+        # the folder of the first rank counts: elsewhere it may not be seen yet, and all ranks must do the same
+        return self.process.any(self.process.first and bool(results_of(self.folder, step)))
 
-    def _evaluate(self, step: int) -> None:
+    def _evaluate(self, step: int, shard: Shard) -> None:
         from loopkit.evaluation import evaluate
 
         # the ranks of ZeRO-3 must do the same work, which a file that one of them writes would change
@@ -71,6 +80,7 @@ class Measurement:
                 checkpoint=self.folder.checkpoint(step).name,
                 step=step,
             ),
+            shard=shard,
         )
         if self.process.first:
             write_result(result, self.folder)

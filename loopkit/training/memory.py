@@ -1,28 +1,122 @@
-"""How much memory training takes, estimated without running anything.
-
-Everything is counted from shapes on ``meta``: what a forward pass keeps for its backward, at one and two loops and for
-one and two sequences, from which any other number follows in a straight line.
-"""
+"""How much memory training takes, estimated without running anything: states, activations, logits."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch import nn
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.supervision import Supervision
-from loopkit.loop import Batch, Loops
-from loopkit.model import LoopedModel, on_meta
+from loopkit.model import LoopedModel
 from loopkit.model.cross_entropy import LOGITS
 from loopkit.recipe import Recipe
+from loopkit.training.saved_bytes import straight_line
+
+LIVE = 1_000_000_000
+"""Elements that ZeRO-3 keeps gathered at most: DeepSpeed's ``stage3_max_live_parameters``, if the recipe is silent."""
+BUCKET = 50_000_000
+"""Elements of the buckets in which gradients are reduced: ``reduce_bucket_size`` of the generated configuration."""
+
+FRAGMENTS = 1.25
+"""Resident bytes for each byte that a pass keeps on a CPU, where freed temporaries leave holes between what is kept:
+1.20 to 1.29 in four settings of the 44M recipe (``tests/training/peak.py``), none of which recomputed the core."""
+
+
+@dataclass(frozen=True)
+class States:
+    """Bytes of what lives through a step on one device, whatever the batch.
+
+    Args:
+        parameters: fp32 weights.
+        gradients: fp32 gradients.
+        optimizer: Two fp32 moments, as AdamW has; 0 where they are offloaded.
+        buffers: Buckets of gradients under way, and under ZeRO-3 the parameters that are gathered at once.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    buffers: int = 0
+
+    @classmethod
+    def of(cls, count: int, trained: int, zero: Mapping[str, Any], world: int) -> States:
+        """The states of a model on one of several ranks.
+
+        Args:
+            count: Parameters.
+            trained: Those of them that are trained.
+            zero: ``zero_optimization`` of the DeepSpeed configuration.
+            world: Ranks.
+        """
+        stage = int(zero.get("stage", 0))
+        offloaded = "offload_optimizer" in zero and zero["offload_optimizer"].get("device", "cpu") != "none"
+        buffers = 0
+        if world > 1:
+            buffers = 4 * min(int(zero.get("reduce_bucket_size", BUCKET)), trained)
+        if stage == 3:
+            # a shared core is used again within a few layers, so what has been gathered of it stays
+            buffers += 4 * min(int(zero.get("stage3_max_live_parameters", LIVE)), count)
+        return cls(
+            parameters=4 * count // (world if stage == 3 else 1),
+            gradients=4 * trained // (world if stage >= 2 else 1),
+            optimizer=0 if offloaded else 8 * trained // (world if stage >= 1 else 1),
+            buffers=buffers,
+        )
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.parameters + self.gradients + self.optimizer + self.buffers
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes of one forward and backward pass.
+
+    Args:
+        fixed: What a pass keeps whatever the batch: matrices in bf16, the gradient of the head.
+        per_sequence: What each sequence of a micro-batch adds: activations, states, readouts.
+        last_loop: Of that, what the backward pass has let go of by the time it has a gradient for every weight of the
+            core: the last loop.
+        recomputed: Of that, what is not there in the forward pass: the one loop that is being recomputed.
+        logits_per_sequence: Number of logits of a sequence at all loops that are read; only so many are there at once.
+        logit: Bytes of a logit with its gradient.
+    """
+
+    fixed: int
+    per_sequence: int
+    last_loop: int
+    recomputed: int
+    logits_per_sequence: int
+    logit: int = 10
+
+    def kept(self, micro: int) -> int:
+        """What a micro-batch of so many sequences keeps at most, logits apart."""
+        return self.fixed + micro * self.per_sequence
+
+    def logits(self, micro: int) -> int:
+        """Bytes of the logits that are there at once: equal parts of at most ``LOGITS``."""
+        count = micro * self.logits_per_sequence
+        return self.logit * -(-count // max(-(-count // LOGITS), 1))
+
+    def peak(self, micro: int, states: States, accumulating: bool) -> int:
+        """Most bytes that are there at once, states included.
+
+        At the end of the forward pass there are logits, and gradients only of earlier micro-steps; in the backward pass
+        there are gradients, and no logits.
+
+        Args:
+            micro: Sequences.
+            states: What lives through the step.
+            accumulating: Whether earlier micro-steps have left gradients.
+        """
+        earlier = states.gradients if accumulating else 0
+        forward = self.kept(micro) - micro * self.recomputed + self.logits(micro) + earlier
+        backward = self.kept(micro) - micro * self.last_loop + states.gradients
+        return states.total - states.gradients + max(forward, backward)
 
 
 @dataclass(frozen=True)
@@ -30,133 +124,84 @@ class Memory:
     """Bytes of training on one device.
 
     Args:
-        parameters: fp32 weights.
-        gradients: fp32 gradients.
-        optimizer: Two fp32 moments, as AdamW has.
-        fixed: What a pass keeps whatever the batch: matrices in bf16, the gradient of the head.
-        per_sequence: What each sequence of a micro-batch adds: activations, states, readouts.
-        logits_per_sequence: Logits of a sequence at all loops that are read; only so many are there at once.
+        states: What lives through a step.
+        activations: What a pass needs.
+        share: Sequences of an optimizer step on this device.
     """
 
-    parameters: int
-    gradients: int
-    optimizer: int
-    fixed: int
-    per_sequence: int
-    logits_per_sequence: int
+    states: States
+    activations: Activations
+    share: int
 
     def total(self, micro: int) -> int:
-        """All of it, for a micro-batch of so many sequences."""
-        # a logit is there in bf16 and in fp32, its gradient in both
-        logits = 10 * min(micro * self.logits_per_sequence, LOGITS)
-        return self.parameters + self.gradients + self.optimizer + self.fixed + micro * self.per_sequence + logits
+        """The peak, for a micro-batch of so many sequences."""
+        return self.activations.peak(micro, self.states, accumulating=micro < self.share)
 
 
 def estimate(
-    model: LoopedModel, supervision: Supervision, recipe: Recipe, schedule: Schedule, world: int = 1
+    model: LoopedModel,
+    supervision: Supervision,
+    recipe: Recipe,
+    schedule: Schedule,
+    world: int = 1,
+    device: str = "cpu",
 ) -> Memory:
-    """Estimate the memory of a recipe's deepest training step.
-
-    Attention is taken to keep its weights, as it does on a CPU; regularizers are not counted.
+    """Estimate the memory of a recipe's deepest training step. Regularizers are not counted.
 
     Args:
         model: Says which parameters are trained; may be on ``meta``.
         supervision: Which loops are read.
-        recipe: Length, precision, checkpointing and ZeRO stage.
+        recipe: Length, precision, checkpointing, batch and ZeRO stage.
         schedule: The most loops.
         world: Ranks that share the states under ZeRO.
+        device: ``cpu``, where attention with dropout keeps its weights, or ``cuda``, where it never does.
 
     Raises:
         ValueError: If the model does not run on ``meta``, naming the setting that needs no estimate.
     """
+    count, trained = sizes(model)
+    states = States.of(count, trained, recipe.train.deepspeed.get("zero_optimization", {}), world)
+    checkpointing = recipe.train.checkpointing
+    found = activations(model, supervision, recipe, schedule, checkpointing, device)
+    return Memory(states, found, max(recipe.train.batch // world, 1))
+
+
+def sizes(model: nn.Module) -> tuple[int, int]:
+    """Parameters, and those of them that are trained."""
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+
+
+def activations(
+    model: LoopedModel,
+    supervision: Supervision,
+    recipe: Recipe,
+    schedule: Schedule,
+    checkpointing: bool,
+    device: str = "cpu",
+) -> Activations:
+    """What a pass of a recipe's deepest step needs; see ``estimate``."""
     train, length, total = recipe.train, recipe.data.length, schedule.bounds[1]
     backprop = total if train.backprop == "all" else min(train.backprop, total)
-    autocast, checkpointing = train.precision == "bf16_autocast", train.checkpointing
-    stage = int(train.deepspeed.get("zero_optimization", {}).get("stage", 0))
-    count = sum(parameter.numel() for parameter in model.parameters())
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    autocast = train.precision == "bf16_autocast"
+    options = {"autocast": autocast, "lean_attention": device != "cpu"}
     try:
-        fixed, once, per_loop = _straight_line(model, length, autocast, checkpointing)
+        fixed, once, per_loop = straight_line(model, length, checkpointing=checkpointing, **options)
+        # one loop at a time is there in full
+        recomputed = straight_line(model, length, checkpointing=False, **options)[2] if checkpointing else 0
     except (RuntimeError, NotImplementedError) as error:
         why = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"
         raise ValueError(f"{why}; set train.micro_batch to a number") from error
-    loops = backprop * per_loop
-    if checkpointing:  # one loop at a time is there in full
-        loops += _straight_line(model, length, autocast, False)[2]
     reads = len(supervision.loops(total))
+    spread = FRAGMENTS if device == "cpu" else 1.0
     states = (total + 1) * length * model.width * 4
     readouts = 2 * reads * length * model.width * 4  # and their gradients
-    matrix = model.vocabulary * model.width
-    return Memory(
-        parameters=4 * count // (world if stage == 3 else 1),
-        gradients=4 * trained // (world if stage >= 2 else 1),
-        optimizer=8 * trained // (world if stage >= 1 else 1),
-        fixed=fixed + (4 + 4 + 2) * matrix,
-        per_sequence=once + loops + states + readouts,
+    return Activations(
+        fixed=round(spread * (fixed + (4 + 4 + 2) * model.vocabulary * model.width)),
+        per_sequence=round(spread * (once + backprop * per_loop + recomputed + states + readouts)),
+        last_loop=0 if checkpointing else round(spread * per_loop),
+        recomputed=round(spread * recomputed),
         logits_per_sequence=reads * length * model.vocabulary,
+        # log-probabilities, which become the gradient, beside the logits or the narrow gradient; and a copy on the way
+        logit=4 + 4 + (2 if autocast else 0),
     )
-
-
-def _straight_line(model: LoopedModel, length: int, autocast: bool, checkpointing: bool) -> tuple[int, int, int]:
-    """Bytes kept for backward: whatever the batch, for each sequence, and for each loop of a sequence."""
-    one, two, more, most = (
-        saved_bytes(model, loops, sequences, length, autocast=autocast, checkpointing=checkpointing)
-        for loops, sequences in ((1, 1), (2, 1), (1, 2), (2, 2))
-    )
-    per_loop = (most - two) - (more - one)
-    return 2 * one - more, more - one - per_loop, per_loop
-
-
-def saved_bytes(
-    model: LoopedModel, loops: int, sequences: int, length: int, *, autocast: bool, checkpointing: bool
-) -> int:
-    """Bytes that a forward pass in training keeps for its backward, parameters excepted, up to the readout."""
-    twin = on_meta(model).train()
-    twin.checkpointing = checkpointing
-    own = {tensor.untyped_storage()._cdata for tensor in [*twin.parameters(), *twin.buffers()]}
-    kept: dict[int, torch.UntypedStorage] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            kept[storage._cdata] = storage
-        return tensor
-
-    batch = Batch.of(torch.zeros(sequences, length, dtype=torch.int64, device="meta"))
-    with _Bf16Products() if autocast else nullcontext(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        trajectory = twin.run(batch, Loops.fixed(loops))
-        trajectory.readout(loops)
-    return sum(storage.nbytes() for storage in kept.values())
-
-
-class _Bf16Products(TorchFunctionMode):
-    """What autocast does to matrix products, for ``meta`` tensors, which it does not know."""
-
-    PRODUCTS = frozenset(
-        {
-            F.linear,
-            F.scaled_dot_product_attention,
-            torch.matmul,
-            torch.bmm,
-            torch.Tensor.matmul,
-            torch.Tensor.__matmul__,
-        }
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._weights: dict[int, Tensor] = {}
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in self.PRODUCTS:
-            args, kwargs = tree_map(self._narrow, (args, kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-    def _narrow(self, value: Any) -> Any:
-        if not isinstance(value, Tensor) or value.dtype is not torch.float32:
-            return value
-        if not isinstance(value, nn.Parameter):
-            return value.to(torch.bfloat16)
-        if id(value) not in self._weights:  # a weight is cast once for all loops
-            self._weights[id(value)] = value.to(torch.bfloat16)
-        return self._weights[id(value)]

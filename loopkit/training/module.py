@@ -33,7 +33,9 @@ class TrainingModule(nn.Module):
         self.seed = seed
         self.autocast = precision == "bf16_autocast"
 
-    def forward(self, batch: Batch, loops: Loops, optimizer_step: int, share: float) -> tuple[Tensor, Measured]:
+    def forward(
+        self, batch: Batch, loops: Loops, optimizer_step: int, share: float, token_share: float = 1.0
+    ) -> tuple[Tensor, Measured]:
         """One micro-step forward.
 
         Args:
@@ -42,13 +44,14 @@ class TrainingModule(nn.Module):
             optimizer_step: Finished optimizer steps.
             share: Scored tokens of this micro-step times the number of micro-steps over ranks, divided by the scored
                 tokens of the whole step; so that unequal micro-steps add up to the gradient of the whole batch.
+            token_share: The same of real tokens.
 
         Returns:
             The loss, fp32 scalar, and what was measured.
         """
         with torch.autocast(batch.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             trajectory = self.model.run(batch, loops, noise_key=(self.seed, optimizer_step))
-            outcome = self.objective(trajectory, optimizer_step, share)
+            outcome = self.objective(trajectory, optimizer_step, share, token_share)
         found = {"loss": outcome.loss}
         found |= {f"ce/{k}": value for k, value in outcome.ce.items()}
         found |= {f"regularizers/{name}": value for name, value in outcome.regularizers.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from loopkit.model import LoopedModel, build_model, cache_numbers, count_flops, 
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
 from loopkit.training.ceiling import Ceiling, ceiling
+from loopkit.training.cluster import MEMORY_SHARE, Cluster, Work, layouts
 from loopkit.training.flops import StepFlops
+from loopkit.training.groups import freeze
 from loopkit.training.length import num_steps
-from loopkit.training.memory import Memory, estimate
+from loopkit.training.memory import Memory, States, activations, sizes
 from loopkit.training.room import budget
 from loopkit.training.sizes import largest_micro
 
@@ -30,6 +32,7 @@ class Assumptions:
         mfu: Share of the ceiling that training is taken to reach.
         flops_per_s: The ceiling; None measures this machine's.
         world: Devices.
+        cluster: GPUs to lay the recipe out on; None leaves that out.
     """
 
     vocabulary: int | None = None
@@ -37,6 +40,7 @@ class Assumptions:
     mfu: float = 0.4
     flops_per_s: float | None = None
     world: int = 1
+    cluster: Cluster | None = None
 
 
 def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
@@ -56,12 +60,21 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
         recipe.model, vocabulary=vocabulary, max_length=recipe.data.length, max_loops=most, device="meta"
     )
     objective = build_objective(recipe.objective)
-    memory = estimate(model, objective.supervision, recipe, schedule, assumptions.world)
+    freeze(model, recipe.train.trainable)
+    device = "cpu" if assumptions.cluster is None else "cuda"
+    zero = recipe.train.deepspeed.get("zero_optimization", {})
+    asked = {recipe.train.checkpointing} | ({False, True} if assumptions.cluster else set())
+    passes = {each: activations(model, objective.supervision, recipe, schedule, each, device) for each in asked}
+    memory = Memory(
+        States.of(*sizes(model), zero, assumptions.world),
+        passes[recipe.train.checkpointing],
+        max(recipe.train.batch // assumptions.world, 1),
+    )
     backprop = most if recipe.train.backprop == "all" else recipe.train.backprop
     flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=most)
     mean = max(round(schedule.mean), 1)
     per_token = flops.per_token(mean, min(mean, backprop))
-    micro = _micro(recipe, memory, assumptions.world)
+    micro = _micro(recipe, memory, assumptions)
     found = {
         "recipe": recipe.name,
         "vocabulary": model.vocabulary,
@@ -74,6 +87,23 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
         "devices": assumptions.world,
         "memory_bytes": _memory(memory, micro),
     }
+    if assumptions.cluster is not None:
+        recomputed = flops.forward(max(mean - backprop, 0) + 1, mean)
+        work = Work(
+            *sizes(model),
+            looped=count_parameters(model).looped,
+            loops=schedule.mean,
+            batch=recipe.train.batch,
+            length=recipe.data.length,
+            flops_per_token=per_token,
+            recomputed_per_token=recomputed,
+            zero=zero,
+            activations=passes,
+        )
+        found["cluster"] = {
+            "machines": asdict(assumptions.cluster),
+            "layouts": list(layouts(work, assumptions.cluster)),
+        }
     return found | _course(recipe, assumptions, per_token)
 
 
@@ -113,19 +143,24 @@ def _depth(model: LoopedModel, recipe: Recipe, depth: int) -> dict[str, Any]:
 
 def _memory(memory: Memory, micro: int) -> dict[str, int]:
     return {
-        "parameters": memory.parameters,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "activations": memory.total(micro) - memory.parameters - memory.gradients - memory.optimizer,
+        "parameters": memory.states.parameters,
+        "gradients": memory.states.gradients,
+        "optimizer": memory.states.optimizer,
+        "buffers": memory.states.buffers,
+        "activations": memory.activations.kept(micro),
+        "logits": memory.activations.logits(micro),
         "total": memory.total(micro),
     }
 
 
-def _micro(recipe: Recipe, memory: Memory, world: int) -> int:
+def _micro(recipe: Recipe, memory: Memory, assumptions: Assumptions) -> int:
     if recipe.train.micro_batch != "auto":
         return recipe.train.micro_batch
-    room = budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    return largest_micro(recipe.train.batch, world, lambda size: memory.total(size) <= room)
+    if assumptions.cluster is not None:
+        room = MEMORY_SHARE * assumptions.cluster.memory
+    else:
+        room = budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return largest_micro(recipe.train.batch, assumptions.world, lambda size: memory.total(size) <= room)
 
 
 def _course(recipe: Recipe, assumptions: Assumptions, per_token: float) -> dict[str, Any]:

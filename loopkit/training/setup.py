@@ -103,7 +103,8 @@ class Setup:
             return train.micro_batch
         if self.start is not None and train.batch % (self.start.place.micro * self.process.world) == 0:
             return self.start.place.micro
-        memory = estimate(self.model, self.objective.supervision, self.recipe, self.schedule, self.process.world)
+        asked = (self.model, self.objective.supervision, self.recipe, self.schedule)
+        memory = estimate(*asked, self.process.world, self.process.device.type)
         room = budget(self.process.device)
         return largest_micro(train.batch, self.process.world, lambda micro: memory.total(micro) <= room)
 

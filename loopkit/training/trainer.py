@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -155,9 +155,10 @@ class Trainer:
         for micro_step, batch in enumerate(data.batches()):
             loops = draw.loops(sizes, self.process.rank, micro_step)
             counts = Counts.of(batch, loops)
-            share = counts.scored * sizes.accumulation * sizes.world / data.scored
+            parts = sizes.accumulation * sizes.world
+            share, token_share = counts.scored * parts / data.scored, counts.tokens * parts / data.tokens
             batch = batch.to(self.process.device, non_blocking=True)
-            metrics.add(self.engine.micro_step(batch, loops, number, share), counts)
+            metrics.add(self.engine.micro_step(batch, loops, number, share, token_share), counts)
             self.watchers.watchdog.beat()
             if micro_step + 1 < sizes.accumulation:
                 self.engine.next_micro_step()
@@ -268,7 +269,8 @@ class Trainer:
             with (
                 self._memory(f"the evaluation of step {step}", "try a smaller evaluate.batch"),
                 self.watchers.watchdog.paused(),
-                signals.stopping_at_once(),
+                # ranks that share an evaluation must leave it together
+                signals.stopping_at_once() if self.process.world == 1 else nullcontext(),
             ):
                 self.watchers.evaluate(step)
         except EvaluationStopped:

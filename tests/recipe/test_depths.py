@@ -41,7 +41,7 @@ def test_reads_ranges_and_lists(text: str, depths: list[int]) -> None:
         ("1,,2", "an empty item"),
         ("1,", "an empty item"),
         ("1-4,2,3", "2, 3 named more than once"),
-        ("1-1000000000", "more than 10,000 depths"),
+        ("1-1000000000", "more than 10,000 loops"),
     ],
 )
 def test_says_what_is_wrong(text: str, says: str) -> None:

@@ -39,7 +39,14 @@ class Measured:
 
 
 class Probe(ABC):
-    """A measurement of the state or its readout at each depth. A fresh one is built for every evaluation."""
+    """A measurement of the state or its readout at each depth. A fresh one is built for every evaluation.
+
+    Attributes:
+        shareable: Whether several ranks may each observe a part of the batches, which ``share`` then joins. Where not,
+            one rank sees them all.
+    """
+
+    shareable: bool = False
 
     def observe(self, t: Trajectory, depths: Sequence[int]) -> None:
         """Look at some depths of a pass of the sweep, without gradient; does nothing unless overridden.
@@ -59,6 +66,15 @@ class Probe(ABC):
             depths: All depths of the evaluation.
         """
         return
+
+    def share(self, depths: Sequence[int], gather: Callable[[Tensor], Tensor]) -> None:
+        """Take in what the same probe observed on other ranks, so that ``result`` is that of all batches.
+
+        Args:
+            depths: All depths of the evaluation; a rank without batches has observed none of them.
+            gather: Joins a one-dimensional CPU tensor over ranks. All ranks call it equally often.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def result(self) -> Measured:

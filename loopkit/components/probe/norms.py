@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from pydantic import PositiveInt
@@ -30,6 +30,7 @@ class Norms(Probe):
 
     def __init__(self, *, tokens: PositiveInt | None = None) -> None:
         self.tokens = tokens
+        self.shareable = tokens is None  # the first so many tokens are those of one rank
         self.seen: dict[int, list[Tensor]] = defaultdict(list)
 
     def observe(self, t: Trajectory, depths: Sequence[int]) -> None:
@@ -38,6 +39,10 @@ class Norms(Probe):
             if left is None or left > 0:
                 norms = token_vectors(t.state(depth), t.batch).norm(dim=-1)
                 self.seen[depth].append(norms[:left].float().cpu())
+
+    def share(self, depths: Sequence[int], gather: Callable[[Tensor], Tensor]) -> None:
+        for depth in depths:
+            self.seen[depth] = [gather(torch.cat([torch.empty(0), *self.seen[depth]]))]
 
     def result(self) -> Measured:
         seen = {depth: torch.cat(parts).double() for depth, parts in self.seen.items() if parts}

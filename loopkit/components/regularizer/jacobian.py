@@ -77,6 +77,7 @@ class JSRR(Regularizer):
         self.start_step = start_step if start_step is not None else (0 if of_paper else 2000)
         self.power_iterations, self.power_grad = power_iterations, power_grad
         self.detach, self.dropout, self.every = detach, dropout, every
+        self.mean_over = "tokens" if self.scope == "token" else "sequences"
 
     def active(self, optimizer_step: int) -> bool:
         since = optimizer_step - self.start_step

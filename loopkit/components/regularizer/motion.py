@@ -26,6 +26,8 @@ class StepL2(Regularizer):
     Paper: STARS, a control that does not make the loop stable: the last loop, weight 1.
     """
 
+    mean_over = "tokens"
+
     def __init__(self, *, weight: NonNegativeFloat = 1.0, loops: Literal["last", "all"] = "last") -> None:
         super().__init__()
         self.weight = weight

@@ -25,6 +25,8 @@ class NormPenalty(Regularizer):
         weight: Coefficient of the penalty, dimensionless, >= 0.
     """
 
+    mean_over = "tokens"
+
     def __init__(self, *, weight: NonNegativeFloat = 0.01) -> None:
         super().__init__()
         self.weight = weight
@@ -43,6 +45,8 @@ class ScaleAnchor(Regularizer):
         weight: Coefficient of the penalty, dimensionless, >= 0.
         target: The value, in units of the state, > 0.
     """
+
+    mean_over = "tokens"
 
     def __init__(self, *, weight: NonNegativeFloat = 0.01, target: PositiveFloat = 1.0) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ SUFFIXES = frozenset({".txt", ".md", ".jsonl", ".parquet"})
 """Files of a folder that are read; a file that is named may have any suffix, and is plain text if it has another."""
 
 
-@register("source", "text", layout="stream")
+@register("source", "text", layout="stream", exactly_one=("path", "files", "dataset"))
 class Text(Source):
     """Local text or a dataset of the hub, split by file or by a held-out share of its documents.
 

@@ -26,7 +26,7 @@ _USUAL = {
 }
 
 
-@register("tokenizer", "huggingface")
+@register("tokenizer", "huggingface", exactly_one=("path", "name"))
 class HuggingFace(Tokenizer):
     """The tokenizer of a published model; special tokens are never added, and their text in a document becomes them.
 

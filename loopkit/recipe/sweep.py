@@ -1,0 +1,247 @@
+"""A recipe's ``sweep:`` block: the points it stands for, each a checked recipe, before any of them runs. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from loopkit.recipe.blame import Blame
+from loopkit.recipe.compose import Layers, gather, overrides
+from loopkit.recipe.merge import Merger
+from loopkit.recipe.node import Node, Origin, Problem, RecipeError
+from loopkit.recipe.recipe import Recipe, compose, format_sections
+from loopkit.recipe.resolve import Walk
+from loopkit.registry.catalog import catalog
+from loopkit.registry.schema import SectionRef
+
+MOST_POINTS = 1000
+PLACE = SectionRef("Sweep")
+Setting = tuple[str, Node]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep.
+
+    Args:
+        name: Of its run: the recipe's name and what is particular to the point.
+        values: What is particular to it, by key.
+        recipe: Resolved.
+        overrides: The same values as ``--set`` takes them.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    recipe: Recipe
+    overrides: tuple[str, ...]
+
+
+def load_sweep(
+    recipe: str | FilePath,
+    profiles: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    *,
+    plugins: Iterable[FilePath] = (),
+    installed: bool = True,
+) -> list[Point]:
+    """Every point of a recipe's sweep, in the order of the block, seeds innermost.
+
+    Args:
+        recipe: A path, or the name of a shipped recipe.
+        profiles: As for ``load_recipe``; a profile may have a ``sweep`` of its own, laid over the recipe's.
+        texts: ``key.path=value`` for all points.
+        plugins: Files with further components.
+        installed: Whether installed plugins count.
+
+    Raises:
+        RecipeError: With the problems of the block and of all points together.
+    """
+    layers = gather(recipe)
+    overrides(texts)  # what is wrong with one of them is said once, not at each point
+    settings = _settings(layers, profiles)
+    if problems := _clashes(settings, texts):
+        raise RecipeError(problems)
+    points, found = [], []
+    labels = _labels(settings)
+    for chosen in settings:
+        try:
+            resolved = compose(layers, profiles, texts, above=_layers(chosen), plugins=plugins, installed=installed)
+        except RecipeError as error:
+            found += error.problems
+            continue
+        changed = f"-{_digest(list(texts))}" if texts else ""
+        name = f"{resolved.name}{changed}-{'-'.join(labels[key, _said(node)] for key, node in chosen)}"
+        written = {key: _written(node.plain(), resolved.values, key) for key, node in chosen}
+        words = tuple(f"{key}={json.dumps(value)}" for key, value in written.items())
+        points.append(Point(name, {key: node.plain() for key, node in chosen}, resolved, words))
+    if found := [*found, *_twice(points, settings)]:
+        raise RecipeError(found)
+    return points
+
+
+def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
+    """What is particular to each point: keys with their values."""
+    block = _block(layers, profiles)
+    parts: dict[str, dict[str, list[Node]]] = {"grid": {}, "zip": {}}
+    for part, keys in parts.items():
+        for key, values in block.value[part].value.items() if part in block.value else ():
+            keys[key] = values.value
+    seeds = block.value["seeds"].value if "seeds" in block.value else None
+    lists = parts["grid"] | ({"seed": seeds} if seeds else {})
+    if problems := [problem for key, values in lists.items() for problem in _repeated(key, values)]:
+        raise RecipeError(problems)
+    axes: list[list[list[Setting]]] = [[[(key, value)] for value in values] for key, values in parts["grid"].items()]
+    if paired := parts["zip"]:
+        lengths = {key: len(values) for key, values in paired.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            raise RecipeError(
+                [Problem(block.value["zip"].origin, ("sweep", "zip"), f"lists differ in length: {listed}")]
+            )
+        axes.append([list(zip(paired, row, strict=True)) for row in zip(*paired.values(), strict=True)])
+    if seeds:
+        axes.append([[("seed", seed)] for seed in seeds])
+    count = 1
+    for axis in axes:
+        count *= len(axis)
+    if not axes or count > MOST_POINTS:
+        why = f"stands for {count:,} runs; at most {MOST_POINTS:,} are made" if axes else "varies nothing"
+        raise RecipeError([Problem(block.origin, ("sweep",), why, "write grid, zip or seeds")])
+    return [[setting for part in row for setting in part] for row in itertools.product(*axes)]
+
+
+def _repeated(key: str, values: Sequence[Node]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for node in values:
+        if (said := _said(node)) in seen:
+            yield Problem(node.origin, ("sweep", key), f"{said[:80]} is named twice", "name each value once")
+        seen.add(said)
+
+
+def _block(layers: Layers, profiles: Sequence[str]) -> Node:
+    """The checked ``sweep`` block, those of parents and profiles below and above it."""
+    merger = Merger(catalog(), format_sections())
+    block: Node | None = None
+    for layer in (*layers.bodies, *layers.chosen(profiles)):
+        if (written := layer.value.get("sweep")) is not None:
+            block = merger.lay(block, written, PLACE)
+    if block is None or block.value is None:
+        hint = "sweep: {grid: {train.lr.peak: [1e-3, 3e-3]}, seeds: [1, 2]}"
+        raise RecipeError([Problem(Origin(layers.name), ("sweep",), "the recipe has no sweep", hint)])
+    walk = Walk(merger)
+    walk.section("Sweep", block, ("sweep",), {})
+    if problems := list(Blame(walk).problems()):
+        raise RecipeError(problems)
+    return block
+
+
+def _clashes(settings: Sequence[Sequence[Setting]], texts: Sequence[str]) -> list[Problem]:
+    """Keys that are given twice: in two parts of the block, one inside of the other, or also by ``--set``."""
+    keys = [(key, node.origin) for key, node in settings[0]]
+    given = [(text.partition("=")[0].strip(), Origin(f"--set {text[:100]}")) for text in texts]
+    problems = []
+    for number, (key, origin) in enumerate(keys):
+        path = ("sweep", key[:80])
+        if not all(key.split(".")) or len(key.split(".")) > 30 or key.split(".")[0] in ("extends", "profiles", "sweep"):
+            problems.append(Problem(origin, path, "is no key of a recipe", "write it as in --set: train.lr.peak"))
+        for other, place in (*keys[:number], *given):
+            if key == other or key.startswith(other + ".") or other.startswith(key + "."):
+                where = f"{other} at {place}" if place.file else str(place)
+                problems.append(Problem(origin, path, f"is also set by {where}", "leave one of them out"))
+    return problems
+
+
+def _layers(chosen: Sequence[Setting]) -> list[Node]:
+    """The layers of one point; values keep the line on which they were written."""
+    found = []
+    for key, value in chosen:
+        node = value
+        for part in reversed(key.split(".")):
+            node = Node({part: node}, value.origin)
+        found.append(node)
+    return found
+
+
+def _written(value: Any, values: Mapping[str, Any], key: str) -> Any:
+    """A value as any folder may write it: where the recipe resolved it, paths are absolute."""
+    found: Any = values
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if type(found) is type(value) else value
+
+
+def _labels(settings: Sequence[Sequence[Setting]]) -> dict[tuple[str, str], str]:
+    """A short word for each value of each key, different for different values."""
+    values: dict[str, dict[str, Any]] = {}
+    for chosen in settings:
+        for key, node in chosen:
+            values.setdefault(key, {})[_said(node)] = node.plain()
+    last = Counter(key.rpartition(".")[2] for key in values)
+    labels = {}
+    for key, known in values.items():
+        parts = key.split(".")
+        word = parts[-1] if last[parts[-1]] == 1 else "_".join(parts[-2:]) if len(parts) > 1 else key
+        slugs = {said: _slug(value) for said, value in known.items()}
+        clear = len(set(slugs.values())) == len(slugs)
+        for said, slug in slugs.items():
+            labels[key, said] = f"{word}_{slug}" if clear else f"{word}_{slug}_{_digest(said)}"
+    return labels
+
+
+def _slug(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("type", _digest(value)))
+    if isinstance(value, list):
+        return _digest(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    text = FilePath(text).stem if "/" in text else text
+    return re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_.")[:24] or _digest(value)
+
+
+def _said(node: Node) -> str:
+    return json.dumps(node.plain(), sort_keys=True)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def _twice(points: Sequence[Point], settings: Sequence[Sequence[Setting]]) -> Iterator[Problem]:
+    """Points that are one and the same experiment."""
+    first: dict[str, Point] = {}
+    names = Counter(point.name for point in points)
+    for point, chosen in zip(points, settings, strict=False):
+        same = first.setdefault(point.recipe.hash, point)
+        if same is not point:
+            why = f"{_values(same)} and {_values(point)} are the same experiment"
+            yield Problem(chosen[0][1].origin, ("sweep",), why, "leave one of them out")
+        elif names[point.name] > 1:
+            yield Problem(chosen[0][1].origin, ("sweep",), f"two points would be called {point.name}")
+
+
+def _values(point: Point) -> str:
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in point.values.items())[:200]
+
+
+def sweep_problems(
+    recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True
+) -> list[Problem]:
+    """What is wrong with a recipe's sweep and with its points; nothing where it has none.
+
+    Raises:
+        RecipeError: If the file or a parent cannot be read at all.
+    """
+    if not any("sweep" in layer.value for layer in gather(recipe).bodies):
+        return []
+    try:
+        load_sweep(recipe, plugins=plugins, installed=installed)
+    except RecipeError as error:
+        return error.problems
+    return []

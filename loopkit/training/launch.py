@@ -1,0 +1,174 @@
+"""Start the ranks of a run on this machine, watch over them, and end all when one fails. No torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import IO
+
+PATIENCE = 20.0
+"""Seconds that ranks get to end on their own once another one has failed."""
+LAUNCHED = "LOOPKIT_LAUNCHED"
+"""Set for ranks that ``launch`` watches: how one of them was killed is then told by it."""
+LOST_EXIT = 4
+"""Exit code of a rank that ends because it lost another one: never the cause."""
+_TAIL = 4000
+
+
+@dataclass
+class Rank:
+    """One process.
+
+    Args:
+        number: Its rank.
+        process: The process.
+        said: What it wrote to standard error; None for rank 0, which writes to ours.
+    """
+
+    number: int
+    process: subprocess.Popen[bytes]
+    said: IO[bytes] | None
+
+    def last_words(self) -> str:
+        """The end of what it wrote."""
+        if self.said is None:
+            return ""
+        self.said.seek(0, os.SEEK_END)
+        self.said.seek(max(self.said.tell() - _TAIL, 0))
+        return self.said.read().decode(errors="replace").strip()
+
+
+def launch(words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "loopkit")) -> int:
+    """Run a Python program with these words on several ranks of this machine.
+
+    Rank 0 speaks. A signal is passed on to all. Where a rank fails the others are ended, and its own words are shown.
+
+    Args:
+        words: Arguments of the command.
+        ranks: How many, >= 1.
+        program: What Python runs.
+
+    Returns:
+        The exit code of the rank that failed first, else 0.
+    """
+    command = [sys.executable, *program, *words]
+    started: list[Rank] = []
+    with _passing_on(started):
+        for number, environment in enumerate(environments(ranks)):
+            said = None if number == 0 else tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as its rank)
+            # a group of its own, or a terminal would send Ctrl-C twice: once to it, and once through us
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=None if number == 0 else subprocess.DEVNULL,
+                stderr=said,
+                process_group=0,
+            )
+            started.append(Rank(number, process, said))
+        try:
+            failed = _watch(started)
+        finally:
+            _end(started)
+    if failed is None:
+        return 0
+    code = failed.process.returncode
+    if code < 0:
+        _say(
+            f"error: rank {failed.number} was killed by {signal.Signals(-code).name}{_why(-code)}; all ranks ended. "
+            "The newest whole checkpoint stays: go on from it with --resume"
+        )
+        return 128 - code
+    if words := failed.last_words():
+        _say(words)
+    return code
+
+
+def environments(ranks: int) -> Iterator[dict[str, str]]:
+    """The environment of each rank, as torchrun would make it; a free port serves their first meeting."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        LAUNCHED: "1",
+    }
+    if "OMP_NUM_THREADS" not in os.environ:  # each rank would take every core
+        shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // ranks, 1))
+    for number in range(ranks):
+        yield {**os.environ, **shared, "RANK": str(number), "LOCAL_RANK": str(number)}
+
+
+def under_launcher(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher, ours or another, has already started this process as one of several."""
+    return "WORLD_SIZE" in environment and "RANK" in environment
+
+
+def _watch(ranks: Sequence[Rank]) -> Rank | None:
+    """Wait until all have ended or one has failed; the one that failed, and not one that only lost another."""
+    while True:
+        codes = [rank.process.poll() for rank in ranks]
+        if all(code == 0 for code in codes):
+            return None
+        if any(code for code in codes):
+            break
+        time.sleep(0.05)
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        causes = [rank for rank in ranks if rank.process.poll() not in (None, 0, LOST_EXIT)]
+        if causes:
+            return causes[0]
+        if all(rank.process.poll() is not None for rank in ranks):
+            break
+        time.sleep(0.05)
+    return next(rank for rank in ranks if rank.process.poll())
+
+
+def _end(ranks: Sequence[Rank]) -> None:
+    """Wait for those that end on their own, then ask, then kill."""
+    for step, seconds in ((None, 0.5), (signal.SIGTERM, PATIENCE), (signal.SIGKILL, PATIENCE)):
+        deadline = time.monotonic() + seconds
+        for rank in ranks:
+            if step is not None and rank.process.poll() is None:
+                rank.process.send_signal(step)
+        for rank in ranks:
+            try:
+                rank.process.wait(max(deadline - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                continue
+
+
+@contextmanager
+def _passing_on(ranks: Sequence[Rank]) -> Iterator[None]:
+    """Send SIGINT and SIGTERM on to every rank, which decide themselves what it means."""
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        for rank in ranks:
+            if rank.process.poll() is None:
+                rank.process.send_signal(signum)
+
+    before = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _why(signum: int) -> str:
+    return " (out of memory, if nobody did it by hand)" if signum == signal.SIGKILL else ""
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,88 @@
+"""The launcher of ``--nproc``: one failure ends all ranks, with the words of the one that failed first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from loopkit.training import launch as module
+from loopkit.training.launch import LOST_EXIT, environments, launch, under_launcher
+
+WAIT = "import time; time.sleep(60)"
+
+
+def ranks(*codes: str) -> list[str]:
+    """A program in which each rank runs its own code."""
+    return ["-c", f"import os, sys, signal, time\nexec({list(codes)!r}[int(os.environ['RANK'])])"]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 2.0)
+
+
+def test_ranks_are_told_apart_as_torchrun_does() -> None:
+    found = list(environments(3))
+    assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in found] == [(str(n), str(n), "3") for n in range(3)]
+    assert len({e["MASTER_PORT"] for e in found}) == 1
+    assert all(under_launcher(e) for e in found)
+    assert not under_launcher({"WORLD_SIZE": "2"})
+
+
+def test_all_end_well(capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch((), 2, ranks("print('I am first')", "print('I am not')")) == 0
+    said = capfd.readouterr()
+    assert said.out == "I am first\n"
+    assert said.err == ""
+
+
+def test_the_words_of_a_rank_that_fails_are_shown_and_the_others_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    fails = "print('error: rank 1 on here: no space left', file=sys.stderr); sys.exit(2)"
+    assert launch((), 3, ranks(WAIT, fails, WAIT)) == 2
+    assert time.monotonic() - began < 10
+    assert capfd.readouterr().err == "error: rank 1 on here: no space left\n"
+
+
+def test_who_only_lost_another_is_not_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
+    lost = f"print('lost'); sys.exit({LOST_EXIT})"
+    late = "time.sleep(0.4); print('error: the cause', file=sys.stderr); sys.exit(3)"
+    assert launch((), 2, ranks(lost, late)) == 3
+    assert capfd.readouterr().err == "error: the cause\n"
+
+
+def test_a_killed_rank_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch((), 2, ranks(f"time.sleep(0.3); sys.exit({LOST_EXIT})", "os.kill(os.getpid(), 9)")) == 137
+    said = capfd.readouterr().err
+    assert said.startswith("error: rank 1 was killed by SIGKILL (out of memory, if nobody did it by hand)")
+    assert said.count("\n") == 1
+    assert "--resume" in said
+
+
+def test_a_rank_that_will_not_end_is_killed() -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    began = time.monotonic()
+    assert launch((), 2, ranks(deaf, "time.sleep(0.5); sys.exit(1)")) == 1
+    assert time.monotonic() - began < 15
+
+
+def test_a_signal_reaches_every_rank_once(tmp_path: Path) -> None:
+    hears = f"""
+signal.signal(signal.SIGTERM, lambda *_: open(r'{tmp_path}/' + os.environ['RANK'], 'a').write('x'))
+open(r'{tmp_path}/ready' + os.environ['RANK'], 'w')
+while not os.path.exists(r'{tmp_path}/' + os.environ['RANK']): time.sleep(0.02)
+sys.exit(143)
+"""
+    code = f"import sys; from loopkit.training.launch import launch; sys.exit(launch((), 2, {ranks(hears, hears)!r}))"
+    started = subprocess.Popen([sys.executable, "-c", code])
+    while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
+        time.sleep(0.02)
+    os.kill(started.pid, signal.SIGTERM)
+    assert started.wait(20) == 143
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["x", "x"]

@@ -1,0 +1,102 @@
+"""Two ranks on every ZeRO stage train, and evaluate, as one process does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loopkit.runs import RunFolder, read_metrics
+from tests.training.conftest import RECIPE, TEXT
+from tests.training.ranks import train_on_ranks
+from tests.training.runs import fit, lines
+
+STILL = (
+    "model.embedding.dropout=0",
+    "model.block.dropout=0",
+    "model.block.attention.dropout=0",
+    "train.steps=20",
+    "evaluate.batch=1",
+    "evaluate.probes={norms: {}}",
+    # a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
+    "train.optimizer={type: adamw, weight_decay: 0.01, eps: 1e-3}",
+)
+REGULARIZERS = ("objective.regularizers={norm_penalty: {weight: 0.01}}",)
+"""What joins the loss; one line more compares another regularizer, on the stages that it allows."""
+RUNS = {
+    f"zero{stage}-{per}": (
+        *STILL,
+        *REGULARIZERS,
+        f"train.loops_per={per}",
+        f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}",
+    )
+    for stage, per in ((0, "step"), (0, "sequence"), (1, "micro_step"), (2, "sequence"), (3, "micro_step"))
+}
+RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
+RUNS["offloaded-step"] = (
+    *RUNS["zero0-step"][:-1],
+    "train.deepspeed={zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both sets of runs: ``NAME`` by two ranks, ``alone/PER`` by this process."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "texts").mkdir()
+    (folder / "texts" / "train.txt").write_text(TEXT)
+    (folder / "texts" / "validation.txt").write_text(TEXT[:100])
+    (folder / "tiny.yaml").write_text(RECIPE)
+    train_on_ranks(folder / "tiny.yaml", RUNS, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, Path]:
+    """The same steps by one process, whose micro-batch is that of both ranks together."""
+    from loopkit.recipe import load_recipe
+
+    found = {}
+    for per in ("step", "micro_step", "sequence"):
+        options = (*STILL, *REGULARIZERS, f"train.loops_per={per}", "train.micro_batch=4")
+        found[per] = folder / "alone" / per
+        found[per].parent.mkdir(exist_ok=True)
+        fit(load_recipe(folder / "tiny.yaml", (), options), found[per])
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_losses_are_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    ours, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
+    assert len(ours) == len(expected) == 20
+    assert len({line["loops"] for line in ours}) > 1
+    for mine, one in zip(ours, expected, strict=True):
+        assert abs(mine["loss"] - one["loss"]) < 1e-5
+        assert mine["regularizers"] == pytest.approx(one["regularizers"], rel=1e-5)
+        same = ("step", "loops", "loops_mean", "backprop_loops", "tokens", "batch_sha")
+        assert {key: mine[key] for key in same} == {key: one[key] for key in same}
+        assert mine["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
+    first, second = (json.loads((folder / f"{name}.loops.{rank}.json").read_text()) for rank in (0, 1))
+    assert len(first) == 20 * 2  # two micro-steps of two sequences on each of two ranks
+    assert first == second
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_shared_evaluation_measures_what_one_process_does(folder: Path, alone: dict[str, Path], name: str) -> None:
+    (ours,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
+    mine, one = json.loads(ours.read_text()), json.loads(expected.read_text())
+    assert one["batches"] % 2 == 1  # so that one rank has more to do
+    for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
+        assert mine[key] == one[key]
+    for depth, row in zip(mine["depths"], one["depths"], strict=True):
+        assert depth == {key: pytest.approx(value, rel=1e-5) for key, value in row.items()}
+
+
+def test_only_the_first_rank_writes(folder: Path) -> None:
+    for name in RUNS:
+        assert [line["step"] for line in read_metrics(RunFolder(folder / name).metrics)] == list(range(1, 21))
