@@ -23,7 +23,8 @@ STILL = (
     "train.optimizer={type: adamw, weight_decay: 0.01, eps: 1e-3}",
 )
 REGULARIZERS = ("objective.regularizers={norm_penalty: {weight: 0.01}}",)
-"""What joins the loss; one line more compares another regularizer, on the stages that it allows."""
+JACOBIAN = ("objective.regularizers={norm_penalty: {weight: 0.01}, jsrr: {product: vjp, scope: sample, weight: 0.1}}",)
+"""Differentiated within the forward pass; its random vectors belong to the samples, whichever rank has them."""
 RUNS = {
     f"zero{stage}-{per}": (
         *STILL,
@@ -32,6 +33,10 @@ RUNS = {
         f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}",
     )
     for stage, per in ((0, "step"), (0, "sequence"), (1, "micro_step"), (2, "sequence"), (3, "micro_step"))
+}
+RUNS |= {
+    f"zero{stage}-jacobian": (*STILL, *JACOBIAN, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
+    for stage in (0, 1, 2)
 }
 RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
 RUNS["offloaded-step"] = (
@@ -58,8 +63,9 @@ def alone(folder: Path) -> dict[str, Path]:
     from loopkit.recipe import load_recipe
 
     found = {}
-    for per in ("step", "micro_step", "sequence"):
-        options = (*STILL, *REGULARIZERS, f"train.loops_per={per}", "train.micro_batch=4")
+    for per in ("step", "micro_step", "sequence", "jacobian"):
+        joined = (*JACOBIAN,) if per == "jacobian" else (*REGULARIZERS, f"train.loops_per={per}")
+        options = (*STILL, *joined, "train.micro_batch=4")
         found[per] = folder / "alone" / per
         found[per].parent.mkdir(exist_ok=True)
         fit(load_recipe(folder / "tiny.yaml", (), options), found[per])
