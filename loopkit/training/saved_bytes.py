@@ -83,9 +83,10 @@ class _Attention(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is not F.scaled_dot_product_attention:
             return function(*args, **(kwargs or {}))
-        q, k, v = args[:3]
         dropout = (kwargs or {}).get("dropout_p", 0.0)
-        return _Lean.apply(q, k, v) if self.lean or dropout == 0 else _by_hand(q, k, v, dropout)
+        q_BHTR, k_BHSR, v_BHSR = args[:3]
+        lean = self.lean or dropout == 0
+        return _Lean.apply(q_BHTR, k_BHSR, v_BHSR) if lean else _by_hand(q_BHTR, k_BHSR, v_BHSR, dropout)
 
 
 def _by_hand(q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor, dropout: float) -> Tensor:
