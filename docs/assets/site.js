@@ -1,0 +1,22 @@
+// What scrolls sideways can be reached with the keyboard, and says what it is.
+"use strict";
+
+(function () {
+  function reach() {
+    for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) {
+      if (box.scrollWidth <= box.clientWidth) {
+        box.removeAttribute("tabindex");
+        continue;
+      }
+      box.tabIndex = 0;
+      box.setAttribute("role", "region");
+      box.setAttribute("aria-label", "Table, scrolls sideways");
+    }
+    for (const block of document.querySelectorAll("pre > code")) {
+      if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;
+    }
+  }
+  window.addEventListener("load", reach);
+  window.addEventListener("resize", reach);
+  document.addEventListener("toggle", reach, true);
+})();
