@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,26 +13,15 @@ import pytest
 from loopkit.data import prepare
 from loopkit.recipe import load_recipe
 from tests.data.bigram import bigram_perplexity
+from tests.e2e import documented
 
 pytestmark = pytest.mark.e2e
 
-INSTALLING = ("python -m venv", "pip install", "git clone", "cd ")
-
-
-def blocks(root: Path, language: str) -> list[str]:
-    """The fenced blocks of the README in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", (root / "README.md").read_text(), flags=re.DOTALL)
-
 
 def commands(root: Path) -> list[str]:
-    """Every ``loopkit`` command of the README, in order."""
-    found = []
-    for block in blocks(root, "bash"):
-        for line in block.splitlines():
-            for part in line.split("#")[0].split("&&"):
-                if part.strip().startswith("loopkit "):
-                    found.append(part.strip())
-    return found
+    """Every ``loopkit`` command of the README, in order; installing is for the reader."""
+    shown = [block for block in documented.blocks(root / "README.md") if block.language == "bash"]
+    return [command for block in shown for command in documented.commands(block) if command.startswith("loopkit ")]
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +35,9 @@ def place(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ran(root: Path, place: Path) -> list[str]:
     """Every command of the README, run in order in that folder."""
+    env = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}  # as a user has it
     for command in commands(root):
-        words = [sys.executable, "-m", "loopkit", *shlex.split(command)[1:]]
-        env = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}  # as a user has it
-        done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=900, env=env)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
+        documented.run(command, place, env)
     return commands(root)
 
 
@@ -77,7 +61,7 @@ def test_the_mini_model_is_a_language_model(ran: list[str], place: Path) -> None
 
 
 def test_the_python_of_the_readme_works(ran: list[str], root: Path, place: Path) -> None:
-    code = "\n".join(blocks(root, "python"))
+    code = "\n".join(block.text for block in documented.blocks(root / "README.md") if block.language == "python")
     assert "loopkit.load(" in code
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
