@@ -40,7 +40,8 @@ from loopkit.report.reference.component_page import page_of as component_place  
 from loopkit.report.reference.format_page import anchor  # noqa: E402
 from loopkit.report.study_table import summary  # noqa: E402
 
-DOCS, OUT, NAV = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "nav.yml"
+DOCS, OUT = ROOT / "docs", ROOT / "build" / "docs"
+NAV, COSTS = ROOT / "build" / "nav.yml", ROOT / "build" / "costs.json"
 GUIDES = (
     "quickstart",
     "writing_a_recipe",
@@ -78,7 +79,7 @@ def build(out: Path = OUT, nav: Path = NAV) -> list[str]:
     """
     shutil.rmtree(out, ignore_errors=True)
     studies = [gallery.read_study(path) for path in sorted((ROOT / "recipes/studies").glob("*.yaml"))]
-    costs = Costs(ROOT / "build" / "costs.json")
+    costs = Costs(COSTS)
     files = sorted((ROOT / "recipes").glob("*.yaml"))
     entries = [costs.add(gallery.read_entry(file, studies)) for file in files]
     costs.save()
@@ -102,7 +103,8 @@ def by_hand(out: Path, studies: Sequence[StudyFile]) -> None:
     for page in out.rglob("*.md"):
         lines = [line for line in page.read_text(encoding="utf-8").splitlines() if _is_there(line, page)]
         text = re.sub(r"<!-- if \S+ -->", "", "\n".join(lines))
-        text = re.sub(r"<!-- result (\w+) -->", lambda found: result_of(results[found[1]], page, out), text)
+        for name in re.findall(r"<!-- result (\w+) -->", text):
+            text = text.replace(f"<!-- result {name} -->", result_of(results[name], page, out))
         page.write_text(text + "\n", encoding="utf-8")
 
 
@@ -189,15 +191,15 @@ def reference_pages(
     yield "reference/evaluation_json.md", reference.evaluation_page(ROOT / "loopkit/evaluation/result.py", ROW, units)
 
 
-RECIPES = """A recipe is one YAML 1.2 file. Order of composition: parents, recipe, profiles, `--set`; maps merge, lists replace.
-Changing a component's `type` drops the options inherited with it. Unknown keys, keys written twice, aliases and tags are
-errors. Paths are relative to the file that wrote them. In editors, the first line
+RECIPES = """A recipe is one YAML 1.2 file. Order of composition: parents, recipe, profiles, `--set`; maps merge, lists
+replace. Changing a component's `type` drops the options inherited with it. Unknown keys, keys written twice, aliases
+and tags are errors. Paths are relative to the file that wrote them. In editors, the first line
 `# yaml-language-server: $schema=../loopkit.schema.json` gives completion and explanations, once
 [`loopkit schema`](commands/schema.md) `--out loopkit.schema.json` has written that file.
 """
 
-STUDIES = """A study is a YAML file whose first key is `study: 1`: which recipes run, with which seeds, and the claims of a paper
-as data. [`loopkit reproduce`](commands/reproduce.md) runs what is missing, judges every claim, and writes
+STUDIES = """A study is a YAML file whose first key is `study: 1`: which recipes run, with which seeds, and the claims of
+a paper as data. [`loopkit reproduce`](commands/reproduce.md) runs what is missing, judges every claim, and writes
 `NAME.results.json` beside the file.
 """
 
@@ -276,7 +278,7 @@ def menu_of(
     out: Path, entries: Sequence[Entry], studies: Sequence[StudyFile], schemas: dict[str, list[Schema]]
 ) -> list[Any]:
     """The site's menu."""
-    there = {page.stem for page in (out / "guides").glob("*.md")}
+    there = {page.stem for page in (out / "guides").glob("*.md")} - {"index"}
     names = [name for name in GUIDES if name in there] + sorted(there.difference(GUIDES))
     components: list[Any] = ["reference/index.md"]
     for kind, listed in schemas.items():

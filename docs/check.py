@@ -61,7 +61,11 @@ def pages() -> dict[str, str]:
     wanted |= {"recipe": measured[0]} if measured else {}
     wanted |= {"recipe_unmeasured": others[0]} if others else {}
     wanted |= {f"study_{number}": folder for number, folder in enumerate(studies[:2])}
-    wanted |= {"guide": SITE / "guides/quickstart", "python": SITE / "python", "command": SITE / "reference/commands/eval"}
+    wanted |= {
+        "guide": SITE / "guides/quickstart",
+        "python": SITE / "python",
+        "command": SITE / "reference/commands/eval",
+    }
     return {name: f"{folder.relative_to(SITE)}/".removeprefix("./") for name, folder in wanted.items()}
 
 
@@ -85,7 +89,9 @@ def look(browser: Any, address: str, scheme: str, width: int, axe: Path | None) 
     found: list[str] = []
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page = context.new_page()
-    page.on("console", lambda said: said.type in ("error", "warning") and found.append(f"{where}: console: {said.text}"))
+    page.on(
+        "console", lambda said: said.type in ("error", "warning") and found.append(f"{where}: console: {said.text}")
+    )
     page.on("pageerror", lambda error: found.append(f"{where}: {error}"))
     page.on("request", lambda asked: _foreign(asked.url, address) and found.append(f"{where}: asks {asked.url}"))
     for name, path in pages().items():
@@ -97,6 +103,7 @@ def look(browser: Any, address: str, scheme: str, width: int, axe: Path | None) 
             found.append(f"{where}: {wide} pixels too wide")
         if axe is not None:
             found += [f"{where}: {finding}" for finding in accessibility(page, axe)]
+        page.wait_for_timeout(300)  # menus fade in
         PICTURES.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=PICTURES / f"{name}-{width}-{scheme}.png", full_page=True)
     context.close()
@@ -118,7 +125,9 @@ def accessibility(page: Any, axe: Path) -> Iterator[str]:
 
 def act(browser: Any, address: str) -> Iterator[str]:
     """Use the filter with the keyboard, the search, and a copy button."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"])
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
+    )
     page = context.new_page()
     page.goto(address + "gallery/")
     cards, shown = page.locator(".lk-card"), page.locator(".lk-card:visible")
@@ -136,7 +145,11 @@ def act(browser: Any, address: str) -> Iterator[str]:
     if shown.count() != total:
         yield f"filter: after 'Show all' {shown.count()} of {total} cards are shown"
     for name in ("kind", "component", "paper", "status"):
-        value = component.split("/")[0] if name == "kind" else page.locator(f"[name={name}] option").last.get_attribute("value")
+        value = (
+            component.split("/")[0]
+            if name == "kind"
+            else page.locator(f"[name={name}] option").last.get_attribute("value")
+        )
         page.goto(f"{address}gallery/?{name}={value}")
         if not 0 < shown.count() <= total:
             yield f"filter: {name}={value} shows {shown.count()} of {total} cards"
@@ -147,8 +160,8 @@ def act(browser: Any, address: str) -> Iterator[str]:
     if not copied.startswith("loopkit train "):
         yield f"copy button: copied {copied!r}"
     page.goto(address)
-    page.locator("label[for=__search]").first.click()
-    page.locator("input.md-search__input").fill("radial fraction")
+    page.keyboard.press("s")  # opens the search
+    page.keyboard.type("radial fraction")
     try:
         page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
     except Exception:

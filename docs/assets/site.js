@@ -1,4 +1,4 @@
-// What scrolls sideways can be reached with the keyboard, and says what it is.
+// What scrolls sideways can be reached with the keyboard, and says what it is; so does the search.
 "use strict";
 
 (function () {
@@ -16,6 +16,7 @@
       if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;
     }
   }
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   window.addEventListener("load", reach);
   window.addEventListener("resize", reach);
   document.addEventListener("toggle", reach, true);

@@ -10,8 +10,9 @@ from typing import Any
 
 
 def cell(text: str) -> str:
-    """Text that cannot break out of a table's cell."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Text that cannot break out of a table's cell; bars inside of code are left alone, where they divide nothing."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if index % 2 else part.replace("|", "\\|") for index, part in enumerate(parts))
 
 
 def prose(text: str) -> str:
@@ -51,6 +52,19 @@ def folded(summary: str, body: str) -> str:
 def literal(value: Any) -> str:
     """A value as a recipe would write it."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def printed(value: Any) -> str:
+    """A figure as a paper prints it: no digit is added."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return prose(str(value))
+    if isinstance(value, int):
+        return f"{value:,}"
+    return (
+        f"{value:,.10g}"
+        if 1e-3 <= abs(value) < 1e6 or value == 0
+        else f"{value:.10g}".replace("e+0", "e").replace("e-0", "e-")
+    )
 
 
 def link(text: str, page: str, here: str) -> str:

@@ -10,15 +10,20 @@ from loopkit.report.gallery.entry import Cost, Entry
 from loopkit.report.gallery.evidence import rank
 from loopkit.report.gallery.small_plot import depth_line
 from loopkit.report.markdown import link, prose
-from loopkit.report.numbers import large
+from loopkit.report.plan_table import scaled
 
 PAGE = "gallery/index.md"
 
-INTRODUCTION = """# Recipes
+INTRODUCTION = """---
+title: Recipes
+hide: [navigation, toc]
+---
 
-One card for each experiment. A recipe is *validated* when every value of it and of its profiles is right; *smoke*, *mini*
-and *full* say at which scale a study has trained and measured it. Plots and figures come from the results files of
-[studies](../studies/index.md); a card without a plot has not been measured.
+# Recipes
+
+One card for each experiment. A recipe is *validated* when every value of it and of its profiles is right; *smoke*,
+*mini* and *full* say at which scale a study has trained and measured it. Plots and figures come from the results files
+of [studies](../studies/index.md); a card without a plot has not been measured. Costs are the recipe's as written.
 """
 
 FIGURES = (("exact_match", "exact answers"), ("token_ppl", "perplexity"), ("loss", "loss, nats"))
@@ -32,7 +37,7 @@ def gallery_page(entries: Sequence[Entry]) -> str:
         entries: Every recipe.
     """
     cards = "\n\n".join(_card(entry) for entry in entries)
-    return f"{INTRODUCTION}\n{_filter(entries)}\n\n<div class=\"lk-cards\" markdown>\n\n{cards}\n\n</div>\n"
+    return f'{INTRODUCTION}\n{_filter(entries)}\n\n<div class="lk-cards" markdown>\n\n{cards}\n\n</div>\n'
 
 
 def _filter(entries: Iterable[Entry]) -> str:
@@ -51,7 +56,7 @@ def _filter(entries: Iterable[Entry]) -> str:
     return (
         '<form class="lk-filter" id="lk-filter" role="search" aria-label="Filter recipes" hidden>\n'
         '<label>Search<input type="search" name="q" autocomplete="off" placeholder="name or words"></label>\n'
-        f"<label>Kind<select name=\"kind\"><option value=\"\">any</option>{_options(kinds)}</select></label>\n"
+        f'<label>Kind<select name="kind"><option value="">any</option>{_options(kinds)}</select></label>\n'
         f'<label>Component<select name="component"><option value="">any</option>{groups}</select></label>\n'
         f'<label>Paper<select name="paper"><option value="">any</option>{_options(papers)}</select></label>\n'
         f'<label>Status<select name="status"><option value="">any</option>{_options(states)}</select></label>\n'
@@ -97,9 +102,9 @@ def costs(cost: Cost) -> list[tuple[str, str]]:
     if cost.parameters is not None:
         known.append(("parameters", f"{cost.parameters:,}"))
     if cost.flops_per_token is not None:
-        known.append(("training", f"{large(cost.flops_per_token)}FLOP per token"))
+        known.append(("training", f"{scaled(cost.flops_per_token, 'FLOP')} per token"))
     if cost.training_flops is not None:
-        known.append(("in all", f"{large(cost.training_flops)}FLOP"))
+        known.append(("in all", scaled(cost.training_flops, "FLOP")))
     return known or [("cost", cost.why or "not planned")]
 
 

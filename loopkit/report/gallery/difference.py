@@ -36,9 +36,7 @@ def difference(parent: Mapping[str, Any], child: Mapping[str, Any]) -> list[Chan
         parent: Values of the resolved parent.
         child: Values of the resolved recipe.
     """
-    first, second = (
-        {key: value for key, value in values.items() if key not in LABELS} for values in (parent, child)
-    )
+    first, second = ({key: value for key, value in values.items() if key not in LABELS} for values in (parent, child))
     return list(_changes(first, second, ()))
 
 

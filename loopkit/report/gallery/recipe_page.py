@@ -136,7 +136,9 @@ def _components(entry: Entry, known: frozenset[str]) -> str:
     for kind in KINDS:
         names = [name for other, name in entry.components if other == kind]
         if names:
-            rows.append((_linked(kind, f"reference/{kind}/index.md", known, entry.page), _names(kind, names, entry, known)))
+            rows.append(
+                (_linked(kind, f"reference/{kind}/index.md", known, entry.page), _names(kind, names, entry, known))
+            )
     return table(("kind", "components"), rows)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from loopkit.report.depth_table import columns_of
 from loopkit.report.gallery.evidence import Evidence
 from loopkit.report.gallery.small_plot import loop_bars
-from loopkit.report.markdown import link, prose, table
-from loopkit.report.numbers import figure
+from loopkit.report.markdown import link, printed, prose, table
 from loopkit.report.study_table import VERDICTS, measurement
 
 Json = Mapping[str, Any]
@@ -84,12 +83,8 @@ def reported_tables(evidence: Evidence) -> Iterator[str]:
     """What the paper prints about this arm, under the name of its table."""
     for name, columns, values in evidence.reported():
         caption = prose(name.replace("_", " "))
-        row = (f"paper, {caption}", *(_number(value) for value in values))
+        row = (f"paper, {caption}", *map(printed, values))
         yield table(("", *map(prose, columns)), [row], numbers=True)
-
-
-def _number(value: Any) -> str:
-    return figure(value) if isinstance(value, int | float) and not isinstance(value, bool) else prose(str(value))
 
 
 def exit_bars(entry: Json) -> Iterator[str]:

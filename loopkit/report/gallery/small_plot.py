@@ -91,6 +91,5 @@ def _shade(rows: Sequence[Mapping[str, Any]], depths: Sequence[int]) -> str:
         return ""
     left, right = _x(trained[0], depths) - 5, _x(trained[-1], depths) + 5
     return (
-        f'<rect class="trained" x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" '
-        f'height="{HEIGHT - TOP - BOTTOM}"/>'
+        f'<rect class="trained" x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{HEIGHT - TOP - BOTTOM}"/>'
     )

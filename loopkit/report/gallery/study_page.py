@@ -7,7 +7,7 @@ from typing import Any
 
 from loopkit.report.gallery.evidence import StudyFile
 from loopkit.report.gallery.results import verdict
-from loopkit.report.markdown import code, link, paper_link, prose, relative, table
+from loopkit.report.markdown import code, link, paper_link, printed, prose, relative, table
 from loopkit.report.numbers import figure
 from loopkit.report.study_table import measurement, summary
 
@@ -77,8 +77,8 @@ def _results(study: StudyFile, plots: Mapping[str, Sequence[str]]) -> Iterator[s
     if not study.profiles:
         yield "## Claims"
         yield (
-            '!!! note "No results yet"\n\n    This study has not been run, or its results were not kept. The claims below '
-            "are what it would be held against."
+            '!!! note "No results yet"\n\n    This study has not been run, or its results were not kept. The claims '
+            "below are what it would be held against."
         )
         yield table(("claim", "paper"), [(prose(c["says"]), prose(c.get("paper", ""))) for c in _claims(study)])
         return
@@ -86,7 +86,12 @@ def _results(study: StudyFile, plots: Mapping[str, Sequence[str]]) -> Iterator[s
         yield f"## Claims at scale {scale} {{ #{scale} }}"
         yield f"{summary(found)}. Judged on {found['date'][:10]}, the mean over seeds against the bound."
         rows = [
-            (prose(claim["says"]) + (" **\\***" if claim["must"] else ""), prose(claim["paper"]), prose(measurement(claim)), verdict(claim))
+            (
+                prose(claim["says"]) + (" **\\***" if claim["must"] else ""),
+                prose(claim["paper"]),
+                prose(measurement(claim)),
+                verdict(claim),
+            )
             for claim in found["claims"].values()
         ]
         yield table(("claim", "paper", "measured", "verdict"), rows)
@@ -146,14 +151,14 @@ def _arms(study: StudyFile, known: frozenset[str]) -> str:
 
 def _reported(written: Json) -> Iterator[str]:
     """The paper's own tables."""
-    tables = {name: rows for name, rows in written.get("reported", {}).items() if "columns" in rows}
+    tables = {
+        name: rows
+        for name, rows in written.get("reported", {}).items()
+        if isinstance(rows, Mapping) and "columns" in rows
+    }
     if tables:
         yield "## What the paper reports"
     for name, rows in tables.items():
         yield f"### {prose(name.replace('_', ' '))} {{ #reported-{name.replace('_', '-')} }}"
-        lines = [
-            (f"`{arm}`", *(figure(v) if isinstance(v, int | float) else prose(str(v)) for v in values))
-            for arm, values in rows.items()
-            if arm != "columns"
-        ]
+        lines = [(f"`{arm}`", *map(printed, values)) for arm, values in rows.items() if arm != "columns"]
         yield table(("", *map(prose, rows["columns"])), lines, numbers=True)

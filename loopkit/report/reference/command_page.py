@@ -13,8 +13,8 @@ INDEX = "reference/commands/index.md"
 NOTES = """## Everywhere
 
 Output fits 80 columns. Colours appear on a terminal only, and not where `NO_COLOR` is set. `-h` or `--help` after any
-command shows what is on its page here. Exit code 0 means done, 1 a finding that the command was asked to be strict about,
-2 an error of the user's, said with its remedy and without a traceback; `loopkit --traceback COMMAND` shows it.
+command shows what is on its page here. Exit code 0 means done, 1 a finding that the command was asked to be strict
+about, 2 an error of the user's, said with its remedy and without a traceback; `loopkit --traceback COMMAND` shows it.
 `python -m loopkit` is the same program.
 
 ## Completion in the shell
@@ -58,10 +58,15 @@ def command_page(name: str, command: click.Command) -> str:
 def _parts(words: str, command: click.Command, level: int) -> Sequence[str]:
     context = click.Context(command, info_name=words)
     usage = " ".join([words, *command.collect_usage_pieces(context)])
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option) and not parameter.hidden]
+    options = [
+        parameter for parameter in command.params if isinstance(parameter, click.Option) and not parameter.hidden
+    ]
     parts = [code(usage), _help(command)]
     if options:
-        parts += [f"{'#' * level} Options", table(("option", "meaning", "default"), [_row(o, context) for o in options])]
+        parts += [
+            f"{'#' * level} Options",
+            table(("option", "meaning", "default"), [_row(o, context) for o in options]),
+        ]
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             below = command.get_command(context, inner)

@@ -30,9 +30,9 @@ def kinds_page(components: dict[str, Sequence[Schema]]) -> str:
         for kind in KINDS.values()
     ]
     about = (
-        "Every part of a looped model, of its training and of its evaluation is a component. A *kind* is one word: the key "
-        "in a recipe, the file in `loopkit/components/`, the argument of `loopkit list`, and the page here. Where several "
-        "are allowed the key is the plural, a map from name to component."
+        "Every part of a looped model, of its training and of its evaluation is a component. A *kind* is one word: the "
+        "key in a recipe, the file in `loopkit/components/`, the argument of `loopkit list`, and the page here. Where "
+        "several are allowed the key is the plural, a map from name to component."
     )
     return f"# Components\n\n{about}\n\n" + table(("kind", "decides", "components"), rows) + "\n"
 
