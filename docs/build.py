@@ -198,8 +198,8 @@ and tags are errors. Paths are relative to the file that wrote them. In editors,
 [`loopkit schema`](commands/schema.md) `--out loopkit.schema.json` has written that file.
 """
 
-STUDIES = """A study is a YAML file whose first key is `study: 1`: which recipes run, with which seeds, and the claims of
-a paper as data. [`loopkit reproduce`](commands/reproduce.md) runs what is missing, judges every claim, and writes
+STUDIES = """A study is a YAML file whose first key is `study: 1`: which recipes run, with which seeds, and the claims
+of a paper as data. [`loopkit reproduce`](commands/reproduce.md) runs what is missing, judges every claim, and writes
 `NAME.results.json` beside the file.
 """
 

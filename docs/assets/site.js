@@ -3,14 +3,14 @@
 
 (function () {
   function reach() {
-    for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) {
+    for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset p:has(> img)")) {
       if (box.scrollWidth <= box.clientWidth) {
-        box.removeAttribute("tabindex");
+        for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
         continue;
       }
       box.tabIndex = 0;
       box.setAttribute("role", "region");
-      box.setAttribute("aria-label", "Table, scrolls sideways");
+      box.setAttribute("aria-label", (box.tagName === "P" ? "Plot" : "Table") + ", scrolls sideways");
     }
     for (const block of document.querySelectorAll("pre > code")) {
       if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;

@@ -60,11 +60,10 @@ def printed(value: Any) -> str:
         return prose(str(value))
     if isinstance(value, int):
         return f"{value:,}"
-    return (
-        f"{value:,.10g}"
-        if 1e-3 <= abs(value) < 1e6 or value == 0
-        else f"{value:.10g}".replace("e+0", "e").replace("e-0", "e-")
-    )
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.10g}"
+    digits, power = f"{value:.9e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
 
 
 def link(text: str, page: str, here: str) -> str:

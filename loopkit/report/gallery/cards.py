@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 
 from loopkit.registry.kinds import KINDS
-from loopkit.report.gallery.entry import Cost, Entry
+from loopkit.report.gallery.entry import VALIDATED, Cost, Entry
 from loopkit.report.gallery.evidence import rank
 from loopkit.report.gallery.small_plot import depth_line
 from loopkit.report.markdown import link, prose
@@ -36,7 +36,8 @@ def gallery_page(entries: Sequence[Entry]) -> str:
     Args:
         entries: Every recipe.
     """
-    cards = "\n\n".join(_card(entry) for entry in entries)
+    measured_first = sorted(entries, key=lambda entry: (entry.status == VALIDATED, rank(entry.status), entry.name))
+    cards = "\n\n".join(_card(entry) for entry in measured_first)
     return f'{INTRODUCTION}\n{_filter(entries)}\n\n<div class="lk-cards" markdown>\n\n{cards}\n\n</div>\n'
 
 
@@ -46,7 +47,7 @@ def _filter(entries: Iterable[Entry]) -> str:
     used = sorted({item for entry in entries for item in entry.components}, key=lambda item: list(KINDS).index(item[0]))
     kinds = list(dict.fromkeys(kind for kind, _ in used))
     papers = sorted({entry.recipe.paper for entry in entries if entry.recipe.paper})
-    states = sorted({entry.status for entry in entries}, key=lambda name: (name == "validated", rank(name)))
+    states = sorted({entry.status for entry in entries}, key=lambda name: (name == VALIDATED, rank(name)))
     groups = "".join(
         f'<optgroup label="{kind}">'
         + "".join(f'<option value="{kind}/{name}">{name}</option>' for other, name in used if other == kind)

@@ -87,9 +87,7 @@ def _help(command: click.Command) -> str:
 def _row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     takes = "" if option.is_flag else f" `{option.make_metavar(context)}`"
-    meaning = prose(option.help or "")
-    if option.required:
-        meaning += " **Required.**"
+    meaning = " ".join(filter(None, (prose(option.help or ""), "**Required.**" if option.required else "")))
     default = option.get_default(context, call=True)
     shown = "" if default in (None, False, ()) or callable(default) or option.is_flag else f"`{default}`"
     if "Sentinel" in shown:

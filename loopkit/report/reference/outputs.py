@@ -9,9 +9,9 @@ from loopkit.registry.source import argument_docs
 from loopkit.report.markdown import prose, table
 from loopkit.report.reference.source_text import class_doc, properties
 
-RUN = """A run is one folder, `runs/NAME/`. NAME is the recipe, or RECIPE-PROFILE, with a short hash of
-the resolved recipe where `--set` was used, or what `--name` says. A folder that exists is never written over: `--resume` goes on with it.
-Checkpoints appear whole or not at all; every file in one is listed with its checksum.
+RUN = """A run is one folder, `runs/NAME/`. NAME is the recipe, or RECIPE-PROFILE, with a short hash of the resolved
+recipe where `--set` was used, or what `--name` says. A folder that exists is never written over: `--resume` goes on
+with it. Checkpoints appear whole or not at all; every file in one is listed with its checksum.
 """
 
 
@@ -36,8 +36,8 @@ def evaluation_page(result: Path, rows: Mapping[str, str], units: Mapping[str, s
     """
     parts = [
         "# The JSON of an evaluation",
-        "`loopkit eval --json` prints it, and every evaluation is kept so in `eval/` of its run. **What was not measured "
-        "is absent, never zero**, and a figure that is not finite is left out and named in `not_finite` of its row.",
+        "`loopkit eval --json` prints it, and every evaluation is kept so in `eval/` of its run. **What was not "
+        "measured is absent, never zero**. A figure that is not finite is left out and named in its row's `not_finite`.",
         "## Where the model came from",
         _fields(result, "Origin"),
         "## How it was evaluated",
