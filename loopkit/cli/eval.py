@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """Measure RUN, a folder or a name under runs/, at every depth from one pass. Without RUN, the newest.
 
-    The result goes to the run's eval/ folder, and its report.md and plots are written anew.
+    The result goes to the run's eval/ folder, and its reports and plots are written anew.
     """
     from loopkit.recipe.depths import parse_depths
 

@@ -77,7 +77,9 @@ def _kind(kind: str, schemas: list[Schema]) -> Json:
         }
         for schema in schemas
     ]
-    merged: Json = {"type": {"enum": names}} | {key: {} for key in keys if key != "type"}
+    # an empty enum is no valid schema, and editors then check nothing at all
+    merged: Json = {"type": {"enum": names} if names else {"type": "string"}}
+    merged |= {key: {} for key in keys if key != "type"}
     for schema in schemas:
         for name, option in schema.options.items():
             merged[name] = merged[name] or {"description": option.doc}

@@ -1,20 +1,24 @@
-"""``report.md`` of a run: what it is, how it trained, what it measures, and what made it."""
+"""``report.md`` and ``report.html`` of a run: what it is, how it trained, what it measures, and what made it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from loopkit.report.depth_plot import plot_depths
 from loopkit.report.depth_table import columns_of, facts
+from loopkit.report.model_card import model_card
 from loopkit.report.numbers import count, figure, large
+from loopkit.report.page import Block, Heading, Plot, Table, Text, to_html, to_markdown
 from loopkit.report.record import Record, read_record
 from loopkit.report.training_plot import plot_training
 from loopkit.runs import RunFolder, write_text
 
 
 def write_report(folder: RunFolder) -> list[str]:
-    """Write ``report.md`` and its plots into a run's folder, in place of older ones.
+    """Write ``report.md``, its plots, the same as one HTML file, and a model card, in place of older ones.
 
     Args:
         folder: The run.
@@ -26,25 +30,26 @@ def write_report(folder: RunFolder) -> list[str]:
         ValueError: If a file of the run is damaged.
     """
     record = read_record(folder)
-    parts = [f"# {record.name}", _about(record)]
-    written = [folder.report.name]
+    blocks: list[Block] = [Heading(record.name, 1), _about(record)]
     if record.lines:
         plot = plot_training(record.lines, folder.path / "plots" / "training.svg", record.name)
-        written.append(f"plots/{plot.name}")
-        parts += ["## Training", _training(record), f"![Training curves](plots/{plot.name})"]
+        blocks += [Heading("Training"), _training(record), Plot(f"plots/{plot.name}", "Training curves")]
     for split in sorted({result["split"] for result in record.evaluations}):
         result = record.latest(split)
         assert result is not None
         plot = plot_depths(result, folder.path / "plots" / f"depths-{split}.svg")
-        written.append(f"plots/{plot.name}")
-        parts += [f"## Evaluation on {split}", _facts(result), _depths(result), f"![By depth](plots/{plot.name})"]
+        blocks += [Heading(f"Evaluation on {split}"), _facts(result), *_depths(result)]
+        blocks.append(Plot(f"plots/{plot.name}", f"By depth, on {split}"))
     if record.provenance:
-        parts += ["## What made it", _provenance(record.provenance)]
-    write_text(folder.report, "\n\n".join(parts) + "\n")
-    return written
+        blocks += [Heading("What made it"), _provenance(record.provenance)]
+    write_text(folder.report, to_markdown(blocks))
+    write_text(folder.report_html, to_html(blocks, folder.path))
+    write_text(folder.model_card, model_card(record, yaml.safe_load(folder.resolved.read_text(encoding="utf-8"))))
+    plots = [block.path for block in blocks if isinstance(block, Plot)]
+    return [folder.report.name, *plots, folder.report_html.name, folder.model_card.name]
 
 
-def _about(record: Record) -> str:
+def _about(record: Record) -> Table:
     known = record.provenance
     lines = {
         "recipe": known.get("recipe"),
@@ -52,10 +57,10 @@ def _about(record: Record) -> str:
         "commands": "; ".join(f"`{' '.join(session['command'])}`" for session in known.get("sessions", ())) or None,
         "state": known["sessions"][-1].get("status", "running") if known.get("sessions") else None,
     }
-    return _table(("", ""), [(term, text) for term, text in lines.items() if text is not None])
+    return Table(("", ""), [(term, text) for term, text in lines.items() if text is not None])
 
 
-def _training(record: Record) -> str:
+def _training(record: Record) -> Table:
     last = record.lines[-1]
     seconds = sum(line["step_s"] for line in record.lines)
     rows = [
@@ -68,34 +73,28 @@ def _training(record: Record) -> str:
     ]
     if last.get("mfu") is not None:
         rows.append(("model FLOPs utilisation, last step", f"{100 * last['mfu']:.1f} %"))
-    return _table(("", ""), rows)
+    return Table(("", ""), rows)
 
 
-def _facts(result: Mapping[str, Any]) -> str:
-    return _table(("", ""), [(term, text) for term, text in facts(result).items() if text is not None])
+def _facts(result: Mapping[str, Any]) -> Table:
+    return Table(("", ""), [(term, text) for term, text in facts(result).items() if text is not None])
 
 
-def _depths(result: Mapping[str, Any]) -> str:
+def _depths(result: Mapping[str, Any]) -> list[Block]:
     columns = columns_of(result["depths"])
     cells = [column.cells(result["depths"]) for column in columns]
     rows = [
         (f"**{row['depth']}**" if row.get("trained") else str(row["depth"]), *written)
         for row, written in zip(result["depths"], zip(*cells, strict=True), strict=True)
     ]
-    bold = "\n\nTrained depths are in bold." if any(row.get("trained") for row in result["depths"]) else ""
-    return _table(("depth", *(column.heading for column in columns)), rows) + bold
+    table = Table(("depth", *(column.heading for column in columns)), rows)
+    trained = any(row.get("trained") for row in result["depths"])
+    return [table, Text("Trained depths are in bold.")] if trained else [table]
 
 
-def _provenance(known: Mapping[str, Any]) -> str:
+def _provenance(known: Mapping[str, Any]) -> Table:
     machine = known.get("machine", {})
     rows = [(name, str(version)) for name, version in known.get("packages", {}).items()]
     rows += [(name.replace("_", " "), str(value)) for name, value in machine.items()]
     rows += [(name, origin) for name, origin in known.get("components", {}).items()]
-    return _table(("", ""), rows)
-
-
-def _table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table; the first column is text, the others are numbers where there are more than two."""
-    align = ["---", "---"] if len(heading) == 2 else ["---", *["---:"] * (len(heading) - 1)]
-    lines = [heading, tuple(align), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return Table(("", ""), rows)

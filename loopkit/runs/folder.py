@@ -80,6 +80,16 @@ class RunFolder:
         """The report in Markdown."""
         return self.path / "report.md"
 
+    @property
+    def report_html(self) -> Path:
+        """The same report as one file, plots inside."""
+        return self.path / "report.html"
+
+    @property
+    def model_card(self) -> Path:
+        """What goes with the weights when they are handed on."""
+        return self.path / "model_card.md"
+
     def refuse_existing(self) -> None:
         """Stop before anything is overwritten.
 

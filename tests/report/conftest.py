@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from loopkit.recipe import load_recipe
 from loopkit.runs import RunFolder
 
 
@@ -82,6 +83,7 @@ def metrics(steps: int = 600, loops: Callable[[int], int] = lambda step: 4) -> l
 def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
     def make(name: str, evaluations: list[dict[str, Any]], lines: list[dict[str, Any]], **provenance: Any) -> RunFolder:
         folder = RunFolder(tmp_path / name).create()
+        folder.resolved.write_text(load_recipe("wikitext_44m_raw", ["smoke"]).to_yaml())
         folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
         for number, result in enumerate(evaluations):
             (folder.evaluations / f"{number}.json").write_text(json.dumps(result))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -23,7 +25,8 @@ def test_tells_what_the_run_is_and_measured(
 ) -> None:
     folder = make_run("a_run", [sample(), sample(split="test", step=600)], curves(600), **MadeBy)
     written = write_report(folder)
-    assert written == ["report.md", "plots/training.svg", "plots/depths-test.svg", "plots/depths-validation.svg"]
+    plots = ["plots/training.svg", "plots/depths-test.svg", "plots/depths-validation.svg"]
+    assert written == ["report.md", *plots, "report.html", "model_card.md"]
     assert all((folder.path / name).is_file() for name in written)
     text = folder.report.read_text()
     assert "`loopkit train wikitext_44m_raw`" in text
@@ -47,7 +50,7 @@ def test_a_run_that_was_never_evaluated_still_has_a_report(
     make_run: Callable[..., RunFolder], curves: Callable[..., Any]
 ) -> None:
     folder = make_run("a_run", [], curves(3))
-    assert write_report(folder) == ["report.md", "plots/training.svg"]
+    assert write_report(folder) == ["report.md", "plots/training.svg", "report.html", "model_card.md"]
     assert "Evaluation" not in folder.report.read_text()
 
 
@@ -56,3 +59,66 @@ def test_a_damaged_metrics_file_is_named(make_run: Callable[..., RunFolder]) -> 
     folder.metrics.write_text("{\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl:1"):
         write_report(folder)
+
+
+def test_the_html_asks_for_nothing_else_and_has_the_plots_inside(
+    make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
+) -> None:
+    folder = make_run("a_run", [sample()], curves(20), **MadeBy)
+    write_report(folder)
+    text = folder.report_html.read_text()
+    assert text.count('<svg role="img" aria-label="') == text.count("</svg>") == 2
+    loaded = re.findall(r"<(?:img|script|link|iframe|object)\b|@import|url\((?!#)", text)
+    assert loaded == []
+    parser = _Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    assert "<strong>4</strong>" in text
+    assert "<code>loopkit train wikitext_44m_raw</code>" in text
+
+
+def test_what_a_name_holds_is_shown_and_not_run(
+    make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
+) -> None:
+    folder = make_run("a_run", [sample(slice="<script>alert(1)</script>")], curves(2), **MadeBy)
+    write_report(folder)
+    assert "<script" not in folder.report_html.read_text()
+
+
+def test_a_model_card_says_what_the_model_is_and_measures(
+    make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
+) -> None:
+    folder = make_run("a_run", [sample()], curves(600), parameters={"unique": 574464}, **MadeBy)
+    write_report(folder)
+    card = folder.model_card.read_text()
+    assert "| readout | raw |" in card
+    assert "| loops in training | fixed (loops 4) |" in card
+    assert "| parameters | 574,464 |" in card
+    assert "| **4** | 3.3000 |" in card
+    assert 'loopkit.load("a_run")' in card
+
+
+def test_the_card_of_a_run_that_was_never_evaluated_says_so(
+    make_run: Callable[..., RunFolder], curves: Callable[..., Any]
+) -> None:
+    folder = make_run("a_run", [], curves(2))
+    write_report(folder)
+    assert "It has not been evaluated." in folder.model_card.read_text()
+
+
+class _Balanced(HTMLParser):
+    """Elements that were opened and not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag

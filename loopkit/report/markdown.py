@@ -1,0 +1,84 @@
+"""Pieces of Markdown that several pages write: cells, tables, code, links."""
+
+from __future__ import annotations
+
+import html
+import json
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+
+def cell(text: str) -> str:
+    """Text that cannot break out of a table's cell; bars inside of code are left alone, where they divide nothing."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if index % 2 else part.replace("|", "\\|") for index, part in enumerate(parts))
+
+
+def prose(text: str) -> str:
+    """Prose of a docstring or recipe, shown as it is: its ``code`` as code, its brackets and angles as themselves."""
+    parts = text.replace("``", "`").split("`")
+    return "`".join(part if index % 2 else _plain(part) for index, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    for sign in "\\*_[]":
+        text = text.replace(sign, "\\" + sign)
+    return html.escape(text, quote=False)
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """A Markdown table; the first column is text, the others are set right where they are ``numbers``."""
+    align = ["---", *[("--:" if numbers else "---") for _ in heading[1:]]]
+    lines = [[cell(text) for text in heading], align, *([cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def code(text: str, language: str = "text", heading: str = "") -> str:
+    """A fenced block, whose fence is longer than any inside."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    title = f' title="{heading}"' if heading else ""
+    return f"{fence}{language}{title}\n{text.rstrip()}\n{fence}"
+
+
+def folded(summary: str, body: str) -> str:
+    """A part that opens when asked for."""
+    indented = "\n".join(f"    {line}" if line.strip() else "" for line in body.splitlines())
+    return f'??? note "{summary.replace(chr(34), chr(39))}"\n\n{indented}'
+
+
+def literal(value: Any) -> str:
+    """A value as a recipe would write it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def printed(value: Any) -> str:
+    """A figure as a paper prints it: no digit is added."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return prose(str(value))
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.10g}"
+    digits, power = f"{value:.9e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+
+
+def link(text: str, page: str, here: str) -> str:
+    """A link from one page to another; both are paths from the root of the site."""
+    return f"[{text}]({relative(page, here)})"
+
+
+def relative(page: str, here: str) -> str:
+    """The path of a page as another one links to it."""
+    return posixpath.relpath(page, posixpath.dirname(here) or ".")
+
+
+def paper_link(paper: str) -> str:
+    """A paper, with a link where it is on arXiv."""
+    kind, _, number = paper.partition(":")
+    if kind.lower() != "arxiv":
+        return prose(paper)
+    return f"[{paper}](https://arxiv.org/abs/{number.split()[0]})"

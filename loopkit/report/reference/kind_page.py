@@ -1,0 +1,74 @@
+"""The page of a kind: its contract, and a table of its components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from loopkit.registry.kinds import KINDS, Kind
+from loopkit.registry.schema import Schema
+from loopkit.report.markdown import code, folded, link, paper_link, prose, table
+from loopkit.report.reference.component_page import page_of
+from loopkit.report.reference.docstring import body, sections
+from loopkit.report.reference.source_text import class_doc, class_text, path_of
+
+INDEX = "reference/index.md"
+
+
+def kinds_page(components: dict[str, Sequence[Schema]]) -> str:
+    """All kinds, with the names of their components.
+
+    Args:
+        components: Schemas by kind.
+    """
+    rows = [
+        (
+            link(f"`{kind.name}`", f"reference/{kind.name}/index.md", INDEX),
+            prose(kind.summary),
+            ", ".join(link(schema.name, page_of(kind.name, schema.name), INDEX) for schema in components[kind.name]),
+        )
+        for kind in KINDS.values()
+    ]
+    about = (
+        "Every part of a looped model, of its training and of its evaluation is a component. A *kind* is one word: the "
+        "key in a recipe, the file in `loopkit/components/`, the argument of `loopkit list`, and the page here. Where "
+        "several are allowed the key is the plural, a map from name to component."
+    )
+    return f"# Components\n\n{about}\n\n" + table(("kind", "decides", "components"), rows) + "\n"
+
+
+def kind_page(kind: Kind, components: Sequence[Schema], contract: Path, root: Path) -> str:
+    """The page of a kind.
+
+    Args:
+        kind: The kind.
+        components: Its components.
+        contract: The file of its contract.
+        root: The project's folder, which source paths start from.
+    """
+    here = f"reference/{kind.name}/index.md"
+    rows = [
+        (
+            link(f"`{schema.name}`", page_of(kind.name, schema.name), here),
+            prose(schema.summary),
+            paper_link(schema.traits["paper"]) if "paper" in schema.traits else "",
+            "" if schema.provider.package == "loopkit" else prose(str(schema.provider)),
+        )
+        for schema in components
+    ]
+    shown = 4 if any(row[3] for row in rows) else 3
+    heading = ("component", "what it does", "paper", "from")[:shown]
+    doc = class_doc(contract, kind.contract)
+    wiring = ", ".join(f"`{name}`" for name in kind.wiring) or "nothing"
+    parts = [
+        f"# {kind.name}",
+        f"Decides {prose(kind.summary)}.",
+        table(heading, [row[:shown] for row in rows]),
+        "## The contract",
+        body(doc),
+        *(f"**{name}.** {text}" for name, text in sections(doc).items()),
+        f"A constructor may ask for these by name: {wiring}. Entry-point group of plugins: `{kind.group}`. "
+        f"Source: `{path_of(contract, root)}`.",
+        folded(f"class {kind.contract}", code(class_text(contract, kind.contract), "python")),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,0 +1,97 @@
+"""What an editor says about a recipe: the YAML language server with the schema of ``loopkit schema``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loopkit.recipe.editor import editor_schema
+from loopkit.registry.catalog import catalog
+from tests.docs import language_server
+from tests.docs.language_server import Server
+
+pytestmark = pytest.mark.e2e
+
+RECIPE = """# yaml-language-server: $schema=loopkit.schema.json
+loopkit: 1
+extends: wikitext_44m_raw
+model: {readout: {type: alpha, alpha: 0.5}}
+train:
+  schedule: {type: uniform, min: 4, max: 8}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the schema, a plugin's component among its own."""
+    place = tmp_path_factory.mktemp("editor")
+    (place / "mine.py").write_text(
+        'from loopkit.registry import register\n\n\n@register("readout", "mine")\nclass Mine:\n'
+        '    """A readout of my own.\n\n    Args:\n        power: How much of the scale is taken away.\n    """\n\n'
+        "    def __init__(self, *, power: float = 0.5) -> None: ...\n"
+    )
+    schema = editor_schema(catalog(False).with_files([place / "mine.py"]))
+    (place / "loopkit.schema.json").write_text(json.dumps(schema))
+    return place
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    words = language_server.command()
+    if words is None:
+        pytest.skip("no YAML language server: npm install yaml-language-server, its script in YAML_LANGUAGE_SERVER")
+    with Server(words) as server:
+        yield server
+
+
+def said(server: Server, place: Path, name: str, text: str) -> dict[int, list[str]]:
+    """Messages by line, counted from one."""
+    file = place / f"{name}.yaml"
+    file.write_text(text)
+    server.open(file)
+    found: dict[int, list[str]] = {}
+    for item in server.diagnostics(file):
+        found.setdefault(item["range"]["start"]["line"] + 1, []).append(item["message"])
+    return found
+
+
+def test_a_right_recipe_has_no_diagnostics(server: Server, place: Path) -> None:
+    assert said(server, place, "right", RECIPE) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "line", "word"),
+    [
+        ("section", "train:", "trian:", 5, "trian"),
+        ("option", "max: 8", "maxx: 8", 6, "maxx"),
+        ("component", "type: alpha", "type: alhpa", 4, "alpha"),
+        ("type", "min: 4", "min: four", 6, ""),
+    ],
+)
+def test_a_mistake_is_marked_in_its_line(
+    server: Server, place: Path, name: str, right: str, wrong: str, line: int, word: str
+) -> None:
+    found = said(server, place, name, RECIPE.replace(right, wrong))
+    assert list(found) == [line]
+    assert any(word in message for message in found[line])
+
+
+def test_hover_explains_options_and_completion_offers_plugins(server: Server, place: Path) -> None:
+    file = place / "hover.yaml"
+    file.write_text(RECIPE + "objective: {supervision: per_loop}\nseed: 1\n")
+    server.open(file)
+    server.diagnostics(file)
+    lines = file.read_text().splitlines()
+    at = {"textDocument": {"uri": file.as_uri()}, "position": {"line": 5, "character": lines[5].index("max") + 1}}
+    hover = server.ask("textDocument/hover", at)
+    assert "Most loops" in json.dumps(hover)
+    file = place / "complete.yaml"
+    file.write_text("# yaml-language-server: $schema=loopkit.schema.json\nloopkit: 1\nmodel:\n  readout: \n")
+    server.open(file)
+    server.diagnostics(file)
+    at = {"textDocument": {"uri": file.as_uri()}, "position": {"line": 3, "character": 11}}
+    offered = {item["label"] for item in server.ask("textDocument/completion", at)["items"]}
+    assert {"alpha", "raw", "mine"} <= offered
