@@ -3,6 +3,7 @@ from it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,11 @@ def problems(text: dict, file: Path) -> list[Problem]:
         return error.problems
 
 
+def missed(what: str, key: str, problem: Problem) -> bool:
+    """Whether a key that moved into a map that takes any key is missed by name where it was."""
+    return what.endswith("moved down") and key in re.findall(r"\w+", problem.message)
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda file: str(file.relative_to(ROOT / "recipes").with_suffix("")))
 def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_path: Path, capsys) -> None:
     # the variants extend by absolute path, so that they may lie elsewhere
@@ -118,7 +124,7 @@ def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_pat
             at_home += 1  # the key happens to be an option of its new place, too
             continue
         cases += 1
-        if len(found) != 1 or key not in found[0].path:
+        if len(found) != 1 or not (key in found[0].path or missed(what, key, found[0])):
             wrong.append(f"{what}: {[p.render() for p in found]}")
     with capsys.disabled():
         print(f" {recipe.stem}: {cases} cases, {at_home} moved keys are at home in their new place", end=" ")
