@@ -36,7 +36,7 @@ def command(
 
     from loopkit.report import console
     from loopkit.report.study_plot import plot_study
-    from loopkit.report.study_table import arms_markdown, claims_markdown, claims_report
+    from loopkit.report.study_table import arms_markdown, claims_markdown, claims_report, radii_markdown
     from loopkit.runs import write_text
     from loopkit.studies import load_study, reproduce
 
@@ -63,7 +63,8 @@ def command(
         found, loaded.title, profile or "full", path.with_name(f"{loaded.name}.plots") / (profile or "full")
     )
     table = path.with_name(f"{loaded.name}.{profile or 'full'}.md")
-    write_text(table, f"# {loaded.title}\n\n{arms_markdown(found)}\n\n{claims_markdown(found)}\n")
+    parts = (f"# {loaded.title}", arms_markdown(found), radii_markdown(found), claims_markdown(found))
+    write_text(table, "\n\n".join(part for part in parts if part) + "\n")
     if as_json:
         click.echo(json.dumps(found, indent=1))
     else:

@@ -19,6 +19,9 @@ Json = Mapping[str, Any]
 UNUSABLE = 2.0
 """Perplexities beyond this multiple of the best one are left out of the plot, and counted in its legend."""
 
+CROWDED = 24
+"""Depths beyond which their axis is logarithmic and only some points are marked."""
+
 
 def plot_study(found: Json, name: str, profile: str, folder: Path) -> list[Path]:
     """Draw everything a results file holds.
@@ -71,6 +74,12 @@ def draw_depths(found: Json, name: str, about: str) -> Figure:
     perplexity.set_xlabel("depth (loops)")
     for panel in (norms, perplexity):
         depth_axis(panel, sorted(set(every)))
+        if len(set(every)) > CROWDED:  # a few of the depths far out would press all others against the axis
+            panel.set_xscale("log")
+            panel.set_xlim(left=min(every) * 0.9)
+            panel.xaxis.set_major_formatter("{x:g}")
+            for line in panel.get_lines():
+                line.set_markevery(max(len(line.get_xdata()) // 12, 1))
         _legend(panel)
     title(drawn, name, about)
     return drawn

@@ -94,3 +94,26 @@ def arms_markdown(found: Mapping[str, Any]) -> str:
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def radii_markdown(found: Mapping[str, Any]) -> str:
+    """The largest spectral radius of every arm at each depth where it was measured, with how far it had settled."""
+    rows: dict[str, dict[int, str]] = {}
+    for arm in found["arms"].values():
+        for seed, entry in arm["seeds"].items():
+            measured = {row["depth"]: row["spectral_radius"] for row in entry["evaluation"]["depths"] if _radius(row)}
+            rows[f"{arm['label']} (seed {seed})"] = {
+                depth: f"{radius['max']:.3f} ± {radius['residual']:.1%}" for depth, radius in measured.items()
+            }
+    depths = sorted({depth for row in rows.values() for depth in row})
+    if not depths:
+        return ""
+    lines = [f"| largest spectral radius after | {' | '.join(f'{depth} loops' for depth in depths)} |"]
+    lines.append("| --- |" + " --: |" * len(depths))
+    lines += [f"| {name} | {' | '.join(row.get(depth, '') for depth in depths)} |" for name, row in rows.items()]
+    said = "± is the change from the third to the last quarter of the power method's steps."
+    return "\n".join([*lines, "", said])
+
+
+def _radius(row: Mapping[str, Any]) -> bool:
+    return "residual" in row.get("spectral_radius", {})

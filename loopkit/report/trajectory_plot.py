@@ -110,7 +110,7 @@ def draw_paths(results: Results, name: str, about: str) -> Figure:
         panel.set_title(label, loc="left", fontsize=9)
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
-    drawn.suptitle(f"{name}\n", x=0.015, ha="left", fontsize=12, fontweight="bold")
+    drawn.suptitle(f"{name}\n\n", x=0.015, ha="left", fontsize=12, fontweight="bold")
     drawn.text(0.015, 0.975 - 0.25 / drawn.get_figheight(), about, ha="left", va="top", fontsize=9, color=SOFT)
     return drawn
 
