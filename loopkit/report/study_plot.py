@@ -79,7 +79,7 @@ def draw_depths(found: Json, name: str, about: str) -> Figure:
             panel.set_xlim(left=min(every) * 0.9)
             panel.xaxis.set_major_formatter("{x:g}")
             for line in panel.get_lines():
-                line.set_markevery(max(len(line.get_xdata()) // 12, 1))
+                line.set_markevery(max(len(list(line.get_xdata())) // 12, 1))  # type: ignore[arg-type]
         _legend(panel)
     title(drawn, name, about)
     return drawn
