@@ -77,7 +77,8 @@ h1 { font-size: 1.6rem; overflow-wrap: anywhere } h2 { font-size: 1.2rem; margin
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .87rem }
 th, td { border-bottom: 1px solid var(--edge); padding: .3rem .7rem; text-align: left; vertical-align: top }
 table.numbers :is(th, td):not(:first-child) { text-align: right; font-variant-numeric: tabular-nums }
-tbody tr:nth-child(even) { background: var(--band) } td { overflow-wrap: anywhere }
+table.numbers td, td:first-child { white-space: nowrap }
+tbody tr:nth-child(even) { background: var(--band) } td:last-child { overflow-wrap: anywhere }
 code { font: .87em ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 figure { margin: 1rem 0 } figure svg { width: 100%; height: auto } figcaption { color: var(--soft); font-size: .87rem }
 @media print { body { max-width: none; margin: 0 } h2 { break-after: avoid } figure, tr { break-inside: avoid } }
