@@ -55,9 +55,10 @@ def _measured(record: Record) -> Iterator[Block]:
         yield Text("It has not been evaluated.")
         return
     yield Heading("Measured")
-    yield Text(
-        f"{result['slice']}, {result['dtype']}, after {count(result['step'])} optimizer steps; trained depths bold."
-    )
+    # what asks for texts alone scores no slice, and an imported model has no steps
+    facts = [result.get("slice", result["split"]), result["dtype"]]
+    facts += [f"after {count(result['step'])} optimizer steps"] if result.get("step") is not None else []
+    yield Text(f"{', '.join(facts)}; trained depths bold.")
     columns = columns_of(result["depths"])[:SIDE]
     cells = [column.cells(result["depths"]) for column in columns]
     names = [f"**{row['depth']}**" if row.get("trained") else str(row["depth"]) for row in result["depths"]]
