@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples
@@ -25,6 +27,17 @@ def test_places_of_ranks() -> None:
     for world, micro in ((1, 4), (2, 2), (4, 1)):  # a micro step reads the same places on any number of ranks
         first = [place for rank in range(world) for place in rank_places(8, micro, rank, world)[0]]
         assert first == [0, 1, 2, 3]
+
+
+@given(micro=st.integers(1, 7), accumulation=st.integers(1, 6), world=st.integers(1, 33))
+def test_ranks_read_every_place_once_without_gap(micro: int, accumulation: int, world: int) -> None:
+    batch = micro * accumulation * world
+    read = [rank_places(batch, micro, rank, world) for rank in range(world)]
+    assert all([len(places) for places in rank] == [micro] * accumulation for rank in read)
+    assert sorted(place for rank in read for places in rank for place in places) == list(range(batch))
+    for step in range(accumulation):  # in one micro step all ranks together read neighbours
+        together = [place for rank in read for place in rank[step]]
+        assert together == list(range(together[0], together[0] + micro * world))
 
 
 @pytest.mark.parametrize(

@@ -30,4 +30,4 @@ def test_the_bench_sees_what_it_looks_for(tmp_path: Path, monkeypatch) -> None: 
     assert "ZeroDivisionError" in acts(lambda: 1 / 0)
     assert "something was done" in acts(lambda: (tmp_path / "CANARY").write_text("x"))
     (tmp_path / "CANARY").unlink()
-    assert "something was done: ['os.system" in acts(lambda: __import__("os").system("true"))
+    assert 'something was done: ["os.system' in acts(lambda: __import__("os").system("true"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from loopkit.recipe import RecipeError, component, load_recipe, problems_of
@@ -85,11 +88,59 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("model.carry={type: chain, of: []}", "a list of at least 1"),
         ("loopkit=2", "must be 1, not 2"),
         ("train.schedule={type: uniform, sigma: 1.0, max: 4}", "'sigma' is an option of schedule lognormal"),
+        ("evaluate.depths=999999999999", "is more than 10,000 loops"),
+        ("evaluate.depths=1-10001", "is more than 10,000 loops"),
+        ("train.schedule=999999999999", "train.schedule.loops: 999999999999 is more loops than can be run"),
+        ("train.schedule={type: curriculum, of: {type: uniform, max: 10001}}", "10001 is more loops than can be run"),
+        ("data.source=text", "exactly one of path, files and dataset is required"),
+        ("data.source={type: text, path: a, dataset: b/c}", "path and dataset exclude each other"),
+        ("data.tokenizer=huggingface", "exactly one of path and name is required"),
         ("train.heads=3", "it has its place at model.block.attention.heads"),
     ],
 )
 def test_each_fault_is_one_problem_with_a_remedy(write, override: str, said: str) -> None:
     assert said in one(write, override)
+
+
+def test_one_source_of_text_replaces_the_inherited_one(write) -> None:
+    write(BASE.replace("source: python_docs", "source: {type: text, path: a.txt}"), "parent.yaml")
+    child = load_recipe(write("extends: parent.yaml\ndata: {source: {files: {train: b.txt}}}\n"))
+    assert child.values["data"]["source"]["path"] is None
+
+
+def test_paths_in_a_map_start_at_the_file_that_wrote_them(write, tmp_path: Path) -> None:
+    files = "source: {type: text, files: {train: a.txt, validation: /b.txt}}"
+    recipe = load_recipe(write(BASE.replace("source: python_docs", files)))
+    assert recipe.data.source.options["files"] == {"train": tmp_path / "a.txt", "validation": Path("/b.txt")}
+    assert recipe.values["data"]["source"]["files"]["train"] == str(tmp_path / "a.txt")
+
+
+def test_a_flood_of_problems_is_cut_and_quick(write) -> None:
+    began = time.perf_counter()
+    file = write(BASE + "".join(f"key{n}: {n}\n" for n in range(3000)))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(file)
+    assert time.perf_counter() - began < 5
+    assert len(caught.value.problems) == 3000
+    assert str(caught.value).count("\n") <= 300
+    assert "... and 2,900 more problems" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("more: [" + "x, " * 6000 + "]\n", "has more than 5,000 values"),
+        ("profiles: {" + ", ".join(f"p{n}: {{}}" for n in range(51)) + "}\n", "at most 50 are read"),
+    ],
+)
+def test_more_than_any_recipe_has_is_refused(write, text: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        problems_of(write(BASE + text))
+
+
+def test_an_endless_override_is_refused(write) -> None:
+    with pytest.raises(RecipeError, match="is 2,000,005 characters long"):
+        load_recipe(write(), (), ["seed=" + "9" * 2_000_000])
 
 
 def test_what_is_required_is_said_with_its_meaning(write) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from loopkit.components.optimizer import AdamW
-from loopkit.loop import IGNORE, Batch, Loops
+from loopkit.loop import IGNORE, PAD, Batch, Loops
 from loopkit.model import build_model
 from loopkit.objective import build_objective
 from loopkit.training.deepspeed_config import deepspeed_config
@@ -39,14 +40,23 @@ def engine(built: TrainingModule, micro: int = 8, *, stage: int = 0, clip: float
     return Engine(built, optimizer, config, join("cpu"))
 
 
-def batch(seed: int = 0, *, uneven: bool = False) -> Batch:
+def batch(seed: int = 0, *, uneven: bool = False, padded: bool = False) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(VOCABULARY, (8, LENGTH + 1), generator=generator)
     labels = tokens[:, 1:].clone()
     if uneven:
         for row in range(8):
             labels[row, : 2 * row] = IGNORE
-    return Batch.of(tokens[:, :-1].contiguous(), labels)
+    whole = Batch.of(tokens[:, :-1].contiguous(), labels)
+    if padded:  # sequence n has 2 n + 1 real tokens
+        padding = torch.arange(LENGTH) > 2 * torch.arange(8)[:, None]
+        positions = whole.positions.masked_fill(padding, PAD)
+        whole = replace(whole, labels=labels.masked_fill(padding, IGNORE), positions=positions)
+    return whole
+
+
+def real_tokens(batch: Batch) -> int:
+    return int((batch.positions < PAD).sum())
 
 
 def step(built: Engine, whole: Batch, micro: int, number: int = 0, loops: Loops | None = None) -> Tensor | None:
@@ -55,7 +65,9 @@ def step(built: Engine, whole: Batch, micro: int, number: int = 0, loops: Loops 
     parts = whole.split(micro)
     assert whole.num_scored
     for part in parts:
-        built.micro_step(part, loops, number, (part.num_scored or 0) * len(parts) / whole.num_scored)
+        share = (part.num_scored or 0) * len(parts) / whole.num_scored
+        token_share = real_tokens(part) * len(parts) / real_tokens(whole)
+        built.micro_step(part, loops, number, share, token_share)
         if part is not parts[-1]:
             built.next_micro_step()
     return built.grad_norm()
@@ -76,12 +88,13 @@ def plain_step(built: TrainingModule, optimizer: torch.optim.Optimizer, whole: B
     return norm.item()
 
 
-@pytest.mark.parametrize("uneven", [False, True])
-def test_any_micro_batch_gives_the_gradient_of_the_whole_batch(recipe: Maker, uneven: bool) -> None:
+@pytest.mark.parametrize("how", [{}, {"uneven": True}, {"padded": True}])
+def test_any_micro_batch_gives_the_gradient_of_the_whole_batch(recipe: Maker, how: dict[str, bool]) -> None:
     found = {}
     for micro in (8, 4, 2, 1):
-        built = engine(module(recipe), micro)
-        step(built, batch(uneven=uneven), micro)
+        # a weight at which the regularizer's part of the gradient would show
+        built = engine(module(recipe, "objective.regularizers.norm_penalty.weight=0.5"), micro)
+        step(built, batch(**how), micro)
         found[micro] = gradients(built)
     for micro in (4, 2, 1):
         for name, expected in found[8].items():

@@ -31,8 +31,13 @@ RUNS = {
         f"train.loops_per={per}",
         f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}",
     )
-    for stage, per in ((0, "step"), (0, "sequence"), (1, "micro_step"), (2, "sequence"), (2, "step"), (3, "micro_step"))
+    for stage, per in ((0, "step"), (0, "sequence"), (1, "micro_step"), (2, "sequence"), (3, "micro_step"))
 }
+RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
+RUNS["offloaded-step"] = (
+    *RUNS["zero0-step"][:-1],
+    "train.deepspeed={zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}",
+)
 
 
 @pytest.fixture(scope="module")
