@@ -13,7 +13,6 @@ from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean
 from loopkit.registry.schema import Slot
 
-
 HINTED = 100
 """Unknown keys for which a hint is sought; a file with more of them is no recipe that was misspelt."""
 

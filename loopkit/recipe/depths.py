@@ -46,7 +46,9 @@ def _read_part(part: str, text: str) -> Sequence[int]:
     if last < first:
         raise ValueError(f"depths {_short(text)}: {_short(part)} runs backwards; write {last}-{first}")
     if first == 0:
-        raise ValueError(f"depths {_short(text)}: depth 0 runs no loop, so there is nothing to evaluate; depths start at 1")
+        raise ValueError(
+            f"depths {_short(text)}: depth 0 runs no loop, so there is nothing to evaluate; depths start at 1"
+        )
     if last > MOST_LOOPS:
         raise ValueError(f"depths {_short(text)}: {_short(part)} is more than {MOST_LOOPS:,} loops")
     return range(first, last + 1)

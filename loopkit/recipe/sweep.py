@@ -102,7 +102,9 @@ def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
         lengths = {key: len(values) for key, values in paired.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-            raise RecipeError([Problem(block.value["zip"].origin, ("sweep", "zip"), f"lists differ in length: {listed}")])
+            raise RecipeError(
+                [Problem(block.value["zip"].origin, ("sweep", "zip"), f"lists differ in length: {listed}")]
+            )
         axes.append([list(zip(paired, row, strict=True)) for row in zip(*paired.values(), strict=True)])
     if seeds:
         axes.append([[("seed", seed)] for seed in seeds])
@@ -228,7 +230,9 @@ def _values(point: Point) -> str:
     return " ".join(f"{key}={json.dumps(value)}" for key, value in point.values.items())[:200]
 
 
-def sweep_problems(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True) -> list[Problem]:
+def sweep_problems(
+    recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True
+) -> list[Problem]:
     """What is wrong with a recipe's sweep and with its points; nothing where it has none.
 
     Raises:
@@ -241,4 +245,3 @@ def sweep_problems(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), 
     except RecipeError as error:
         return error.problems
     return []
-

@@ -61,7 +61,6 @@ class Planned:
             return "missing"
         return "done" if sessions and sessions[-1].get("status") == "finished" else "interrupted"
 
-
     @property
     def _bare(self) -> bool:
         """Whether the folder is of a run that was killed before its first checkpoint: nothing in it can be resumed."""

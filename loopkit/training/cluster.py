@@ -156,4 +156,3 @@ def _total(states: States, activations: Activations, micro: int) -> int:
 
 def _divisors(number: int) -> list[int]:
     return [size for size in range(1, number + 1) if number % size == 0]
-

@@ -15,7 +15,6 @@ from loopkit.model.cross_entropy import LOGITS
 from loopkit.recipe import Recipe
 from loopkit.training.saved_bytes import straight_line
 
-
 LIVE = 1_000_000_000
 """Elements that ZeRO-3 keeps gathered at most: DeepSpeed's ``stage3_max_live_parameters``, if the recipe is silent."""
 BUCKET = 50_000_000

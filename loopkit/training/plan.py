@@ -15,9 +15,9 @@ from loopkit.recipe import Recipe
 from loopkit.training.ceiling import Ceiling, ceiling
 from loopkit.training.cluster import MEMORY_SHARE, Cluster, Work, layouts
 from loopkit.training.flops import StepFlops
-from loopkit.training.length import num_steps
 from loopkit.training.groups import freeze
-from loopkit.training.memory import Memory, activations, estimate, sizes
+from loopkit.training.length import num_steps
+from loopkit.training.memory import Memory, States, activations, sizes
 from loopkit.training.room import budget
 from loopkit.training.sizes import largest_micro
 
@@ -62,7 +62,10 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     objective = build_objective(recipe.objective)
     freeze(model, recipe.train.trainable)
     device = "cpu" if assumptions.cluster is None else "cuda"
-    memory = estimate(model, objective.supervision, recipe, schedule, assumptions.world, device)
+    zero = recipe.train.deepspeed.get("zero_optimization", {})
+    asked = {recipe.train.checkpointing} | ({False, True} if assumptions.cluster else set())
+    passes = {each: activations(model, objective.supervision, recipe, schedule, each, device) for each in asked}
+    memory = Memory(States.of(*sizes(model), zero, assumptions.world), passes[recipe.train.checkpointing])
     backprop = most if recipe.train.backprop == "all" else recipe.train.backprop
     flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=most)
     mean = max(round(schedule.mean), 1)
@@ -90,13 +93,13 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
             length=recipe.data.length,
             flops_per_token=per_token,
             recomputed_per_token=recomputed,
-            zero=recipe.train.deepspeed.get("zero_optimization", {}),
-            activations={
-                recompute: activations(model, objective.supervision, recipe, schedule, recompute, device)
-                for recompute in (False, True)
-            },
+            zero=zero,
+            activations=passes,
         )
-        found["cluster"] = {"machines": asdict(assumptions.cluster), "layouts": list(layouts(work, assumptions.cluster))}
+        found["cluster"] = {
+            "machines": asdict(assumptions.cluster),
+            "layouts": list(layouts(work, assumptions.cluster)),
+        }
     return found | _course(recipe, assumptions, per_token)
 
 

@@ -22,8 +22,7 @@ from loopkit.model import LoopedModel, on_meta
 def straight_line(model: LoopedModel, length: int, **options: bool) -> tuple[int, int, int]:
     """Bytes kept for backward: whatever the batch, for each sequence, and for each loop of a sequence."""
     one, two, more, most = (
-        saved_bytes(model, loops, sequences, length, **options)
-        for loops, sequences in ((1, 1), (2, 1), (1, 2), (2, 2))
+        saved_bytes(model, loops, sequences, length, **options) for loops, sequences in ((1, 1), (2, 1), (1, 2), (2, 2))
     )
     per_loop = (most - two) - (more - one)
     return 2 * one - more, more - one - per_loop, per_loop

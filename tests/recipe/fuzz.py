@@ -29,16 +29,77 @@ from loopkit.recipe.shipped import own_folder
 
 SECONDS, SECONDS_OF_LARGE, LARGE, GROWTH = 1.0, 5.0, 1_000_000, 300 * 2**20
 FORBIDDEN = frozenset(
-    {"os.system", "os.exec", "os.posix_spawn", "os.fork", "os.mkdir", "os.remove", "os.rename", "subprocess.Popen",
-     "socket.connect", "socket.bind", "pickle.find_class", "ctypes.dlopen", "shutil.rmtree"}
+    {
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "os.fork",
+        "os.mkdir",
+        "os.remove",
+        "os.rename",
+        "subprocess.Popen",
+        "socket.connect",
+        "socket.bind",
+        "pickle.find_class",
+        "ctypes.dlopen",
+        "shutil.rmtree",
+    }
 )
 """Events of Python's audit hooks that reading a recipe must never cause."""
 SCALARS = (
-    "null", "true", "no", "''", "-1", "0", "1e-3", "1e400", "-.inf", ".nan", "9" * 399, "9" * 500, "0x" + "f" * 300,
-    "0o777", "1e999999999", "[]", "{}", "[[1], {a: b}]", "{type: raw}", "!!python/name:os.system", "!!binary aGk=",
-    "*a", "&a 1", "'\\0'", '"\\0"', '"\\ud800"', '"\\u202e\\u2066"', "ﬀ", "𝟙𝟚", "１２", "é" * 2000, "../../../etc/passwd",
-    "~root", "~" + "x" * 300, "a" * 5000, "%TAG", "@", "`", "|\n x", ">-\n x", "? a", "- - - -", "1-8", "1-999999999999",
-    "999999999999", "raw", "no_such:raw", ":", "::", "${oc.env:HOME}", "{{7*7}}", "$(touch CANARY)", "; touch CANARY",
+    "null",
+    "true",
+    "no",
+    "''",
+    "-1",
+    "0",
+    "1e-3",
+    "1e400",
+    "-.inf",
+    ".nan",
+    "9" * 399,
+    "9" * 500,
+    "0x" + "f" * 300,
+    "0o777",
+    "1e999999999",
+    "[]",
+    "{}",
+    "[[1], {a: b}]",
+    "{type: raw}",
+    "!!python/name:os.system",
+    "!!binary aGk=",
+    "*a",
+    "&a 1",
+    "'\\0'",
+    '"\\0"',
+    '"\\ud800"',
+    '"\\u202e\\u2066"',
+    "ﬀ",
+    "𝟙𝟚",
+    "１２",
+    "é" * 2000,
+    "../../../etc/passwd",
+    "~root",
+    "~" + "x" * 300,
+    "a" * 5000,
+    "%TAG",
+    "@",
+    "`",
+    "|\n x",
+    ">-\n x",
+    "? a",
+    "- - - -",
+    "1-8",
+    "1-999999999999",
+    "999999999999",
+    "raw",
+    "no_such:raw",
+    ":",
+    "::",
+    "${oc.env:HOME}",
+    "{{7*7}}",
+    "$(touch CANARY)",
+    "; touch CANARY",
 )
 TAGS = (
     '!!python/object/apply:os.system ["touch CANARY"]',
@@ -139,7 +200,9 @@ class Generator:
         tag = self.random.choice(TAGS)
         if self.random.random() < 0.5:
             return Case("tag", base, [f"{self._key()}={tag}"])
-        return Case("tag", f"{base}plugins: [evil.py]\n" if self.random.random() < 0.2 else f"description: {tag}\n{base}")
+        return Case(
+            "tag", f"{base}plugins: [evil.py]\n" if self.random.random() < 0.2 else f"description: {tag}\n{base}"
+        )
 
     def characters(self, base: str) -> Case:
         text = list(base)
@@ -169,11 +232,19 @@ class Generator:
         form = self.random.choice(("k{n}: {n}\n", "loopkit: 1\n", "trackers{n}: {{type: x}}\n", "- {n}\n"))
         body = "".join(form.format(n=n) for n in range(count))
         inside = f"objective: {{regularizers: {{{', '.join(f'r{n}: {{weight: {n}}}' for n in range(count))}}}}}\n"
-        return Case("many", self.random.choice((body + base, body, inside, "trainable: [" + "x, " * count + "]\n" + base)))
+        return Case(
+            "many", self.random.choice((body + base, body, inside, "trainable: [" + "x, " * count + "]\n" + base))
+        )
 
     def noise(self, base: str) -> Case:
         size = self.random.randint(0, 300)
-        return Case("noise", "".join(chr(self.random.choice((self.random.randrange(32, 127), self.random.randrange(0xD7FF)))) for _ in range(size)))
+        return Case(
+            "noise",
+            "".join(
+                chr(self.random.choice((self.random.randrange(32, 127), self.random.randrange(0xD7FF))))
+                for _ in range(size)
+            ),
+        )
 
     def _key(self) -> str:
         key = self.random.choice(self.paths)
@@ -183,7 +254,9 @@ class Generator:
         if draw < 0.8:
             place = self.random.randrange(len(key))
             return key[:place] + self.random.choice((*UNICODE, ".", "..", "x", "=")) + key[place:]
-        return self.random.choice(("", ".", "a" * 3000, "a." * 200, "train.lr", "extends", "profiles.x", "data.0.1", "sweep.grid"))
+        return self.random.choice(
+            ("", ".", "a" * 3000, "a." * 200, "train.lr", "extends", "profiles.x", "data.0.1", "sweep.grid")
+        )
 
     def _equals(self) -> str:
         return "=" if self.random.random() < 0.9 else self.random.choice(("", "==", ":", " = "))
@@ -261,7 +334,14 @@ def run(count: int, seed: int, folder: Path, *, large: bool = True) -> dict[str,
         cases += 1
         slowest = max(slowest, time.perf_counter() - began)
         if fault is not None:
-            faults.append({"what": case.what, "fault": fault, "overrides": [o[:200] for o in case.overrides], "text": case.text[:300]})
+            faults.append(
+                {
+                    "what": case.what,
+                    "fault": fault,
+                    "overrides": [o[:200] for o in case.overrides],
+                    "text": case.text[:300],
+                }
+            )
     growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     return {"cases": cases, "faults": faults, "slowest_s": round(slowest, 2), "growth_bytes": growth}
 

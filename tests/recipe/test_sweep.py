@@ -55,7 +55,9 @@ def test_a_sweep_changes_nothing_else(write: Write) -> None:
 
 def test_profiles_and_children_lay_their_sweep_over_it(write: Write) -> None:
     write(BASE + SWEEP, "parent.yaml")
-    child = write("extends: parent.yaml\nsweep: {seeds: [5]}\nprofiles:\n  small: {sweep: {grid: {model.readout: [raw]}}}\n")
+    child = write(
+        "extends: parent.yaml\nsweep: {seeds: [5]}\nprofiles:\n  small: {sweep: {grid: {model.readout: [raw]}}}\n"
+    )
     assert {point.recipe.seed for point in load_sweep(child)} == {5}
     assert {point.recipe.model.readout.name for point in load_sweep(child, ["small"])} == {"raw"}
 
@@ -103,7 +105,7 @@ def test_the_problems_of_all_points_come_at_once(write: Write) -> None:
 
 
 def test_what_is_swept_cannot_be_set(write: Write) -> None:
-    with pytest.raises(RecipeError, match="sweep.model.readout: is also set by --set model.readout=raw"):
+    with pytest.raises(RecipeError, match=r"sweep\.model\.readout: is also set by --set model\.readout=raw"):
         load_sweep(write(BASE + SWEEP), (), ["model.readout=raw"])
     with pytest.raises(RecipeError, match="'sweep' cannot be set from outside"):
         load_recipe(write(BASE), (), ["sweep.seeds=[1]"])

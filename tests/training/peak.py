@@ -52,7 +52,9 @@ def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dic
     deepspeed(process.device)
     length = recipe.data.length
     # the first products and the first backward load kernels and start threads; that belongs to the imports
-    (torch.ones(8, 8, dtype=torch.bfloat16, requires_grad=True) @ torch.ones(8, 8, dtype=torch.bfloat16)).sum().backward()
+    (
+        torch.ones(8, 8, dtype=torch.bfloat16, requires_grad=True) @ torch.ones(8, 8, dtype=torch.bfloat16)
+    ).sum().backward()
     before = resident("VmRSS")
     model = build_model(recipe.model, vocabulary=VOCABULARY, max_length=length, max_loops=loops, seed=0).train()
     model.checkpointing = recipe.train.checkpointing
@@ -64,7 +66,9 @@ def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dic
     found: dict[str, float] = {"batch": batch, "loops": loops, "checkpointing": checkpointing}
     for step in (1, 2):
         tokens = torch.randint(VOCABULARY, (batch, length + 1), generator=generator)
-        engine.micro_step(Batch.of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()), Loops.fixed(loops), step, 1.0)
+        engine.micro_step(
+            Batch.of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()), Loops.fixed(loops), step, 1.0
+        )
         engine.update(1e-4)
         found[f"measured_after_{step}"] = resident("VmHWM") - before
     meta = build_model(recipe.model, vocabulary=VOCABULARY, max_length=length, max_loops=loops, device="meta")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
+from loopkit.report import console
 from loopkit.report.cluster_table import cluster_report, fastest
-from loopkit.report.console import console
 from loopkit.training.cluster import COUNTS, MEMORY_SHARE, Cluster, Work, layouts, seconds
 from loopkit.training.devices import accelerator
 from loopkit.training.memory import BUCKET, Activations, States
@@ -120,12 +121,9 @@ def test_the_fastest_that_fits_is_shown_for_every_number_of_gpus() -> None:
     chosen = fastest([layout for layout in every if layout["gpus"] == 64])
     assert chosen["fits"]
     assert chosen["step_s"] == min(item["step_s"] for item in every if item["gpus"] == 64 and item["fits"])
-    with console().capture() as shown:
-        pass
-    screen = console(width=80) if "width" in console.__code__.co_varnames else console()
-    with screen.capture() as shown:
-        screen.print(cluster_report({"machines": {"memory": 80 * GB}, "layouts": every}, 100))
-    text = shown.get()
+    shown = io.StringIO()
+    console(shown).print(cluster_report({"machines": {"memory": 80 * GB}, "layouts": every}, 100))
+    text = shown.getvalue()
     assert "memory on each of 64 GPUs" in text
     assert "1024" in text
 
