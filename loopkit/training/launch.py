@@ -64,7 +64,7 @@ def launch(words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "lo
     started: list[Rank] = []
     with _passing_on(started):
         for number, environment in enumerate(environments(ranks)):
-            said = None if number == 0 else tempfile.TemporaryFile()
+            said = None if number == 0 else tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as its rank)
             # a group of its own, or a terminal would send Ctrl-C twice: once to it, and once through us
             process = subprocess.Popen(
                 command,

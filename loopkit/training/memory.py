@@ -75,7 +75,7 @@ class Activations:
     Args:
         fixed: What a pass keeps whatever the batch: matrices in bf16, the gradient of the head.
         per_sequence: What each sequence of a micro-batch adds: activations, states, readouts.
-        logits_per_sequence: Logits of a sequence at all loops that are read, in numbers; only so many are there at once.
+        logits_per_sequence: Number of logits of a sequence at all loops that are read; only so many are there at once.
     """
 
     fixed: int

@@ -65,6 +65,8 @@ def lost_contact(error: BaseException) -> bool:
 def words_of(error: Exception) -> str:
     """The message of a rank that failed, with its number and machine."""
     who = f"rank {os.environ.get('RANK', '0')} on {socket.gethostname()}"
+    if lost_contact(error) and not dist.is_initialized():
+        return f"error: {who} could not meet the other ranks: {error}"
     if lost_contact(error):
         return (
             f"error: {who} lost another rank, which was killed or cannot be reached any more; the run ends here. "
@@ -78,12 +80,12 @@ def words_of(error: Exception) -> str:
 
 def _speaks(error: Exception) -> bool:
     """Whether this is the first rank to fail; it announces itself in the store in which the ranks met."""
+    store = _store()
+    if store is None:  # the ranks have not met: what one machine lacks is said once for it
+        return os.environ.get("LOCAL_RANK", "0") == "0"
     lost = lost_contact(error)
     if lost and LAUNCHED in os.environ:
         return False  # the launcher tells how the other one ended
-    store = _store()
-    if store is None:  # the ranks have not met: what one machine lacks is said once for it
-        return not lost and os.environ.get("LOCAL_RANK", "0") == "0"
     rank = os.environ.get("RANK", "0").encode()
     try:
         first = store.compare_set(_FIRST, "", rank.decode()) == rank

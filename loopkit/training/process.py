@@ -54,12 +54,14 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -
     """The device of ``train.device``.
 
     Raises:
-        ValueError: If a GPU is asked for and torch sees none.
+        ValueError: If a GPU is asked for and torch sees none, or there are more ranks here than GPUs.
     """
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError("train.device is cuda, but torch sees no GPU; set train.device=cpu, or ask loopkit doctor")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
+    if local_rank >= (count := torch.cuda.device_count()):
+        raise ValueError(f"rank {local_rank} of this machine has no GPU: there are {count}; start {count} ranks, or fewer")
     return torch.device("cuda", local_rank)
 
 

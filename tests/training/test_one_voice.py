@@ -1,0 +1,86 @@
+"""What a rank that fails says, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from loopkit.training.launch import LOST_EXIT
+from loopkit.training.one_voice import exit_code, lost_contact, one_voice, words_of
+from loopkit.training.stop import Interrupted, NotFinite
+
+GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4242"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("bad"), 2),
+        (FileNotFoundError("gone"), 2),
+        (KeyError("key"), 2),
+        (NotFinite(3, "the loss is nan", None), 3),
+        (ZeroDivisionError("bug"), 1),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 1),
+        (RuntimeError(GLOO), LOST_EXIT),
+        (dist.DistNetworkError("the store went away"), LOST_EXIT),
+    ],
+)
+def test_exit_codes(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
+    assert lost_contact(error) is (code == LOST_EXIT)
+
+
+def test_words_name_the_rank_and_show_a_traceback_for_a_bug_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "5")
+    error = ValueError("data.length is too long")
+    error.add_note("in RECIPE")
+    assert words_of(error).startswith("error: rank 5 on ")
+    assert words_of(error).endswith(": data.length is too long\n  in RECIPE")
+    try:
+        raise ZeroDivisionError("a bug")
+    except ZeroDivisionError as bug:
+        text = words_of(bug)
+    assert text.startswith("Traceback")
+    assert text.splitlines()[-1].startswith("error: rank 5 on ")
+
+
+def test_one_process_keeps_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(ZeroDivisionError), one_voice():
+        raise ZeroDivisionError
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Interrupted), one_voice():  # all ranks leave together
+        raise Interrupted(15, 3, Path("somewhere"))
+
+
+CODE = """
+import os, time
+from loopkit.training.one_voice import one_voice
+from loopkit.training.process import join
+with one_voice():
+    process = join("cpu")
+    if os.environ["WHO"] == "all" or os.environ["RANK"] == os.environ["WHO"]:
+        raise ValueError("the data is not there")
+    process.barrier()
+"""
+
+
+@pytest.mark.parametrize("who", ["all", "1"])
+def test_of_ranks_that_met_the_first_to_fail_speaks(who: str) -> None:
+    from loopkit.training.launch import LAUNCHED, environments
+
+    started = []
+    for environment in environments(2):
+        own = {key: value for key, value in environment.items() if key != LAUNCHED} | {"WHO": who}
+        started.append(subprocess.Popen([sys.executable, "-c", CODE], env=own, stderr=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=120)[1] for process in started]
+    assert sum(text.count("error:") for text in said) == 1, said
+    assert "the data is not there" in "".join(said)
+    codes = [process.returncode for process in started]
+    assert codes == ([2, 2] if who == "all" else [LOST_EXIT, 2])
+    assert os.environ.get("RANK") is None
