@@ -50,3 +50,34 @@ def test_the_table_fits_eighty_columns() -> None:
     assert all(
         len(line) <= 80 for line in run("plan", "wikitext_44m_raw", "-p", "mini", "--flops", "1e12").splitlines()
     )
+
+
+def test_a_recipe_on_a_thousand_gpus() -> None:
+    found = json.loads(run("plan", "wikitext_44m_raw", "--gpu", "h200", "--gpus", "8", "--mfu", "0.5", "--json"))
+    cluster, states = found["cluster"], 43_933_696
+    assert cluster["machines"] == {
+        "memory": 141e9,
+        "flops_per_s": 989e12,
+        "mfu": 0.5,
+        "link": 450e9,
+        "network": 50e9,
+        "per_machine": 8,
+    }
+    assert {layout["gpus"] for layout in cluster["layouts"]} == {2**n for n in range(11)}
+    (one,) = [item for item in cluster["layouts"] if item["gpus"] == 8 and item["stage"] == 2 and item["checkpointing"]]
+    memory = one["memory_bytes"]
+    assert memory["parameters"] == 4 * states
+    assert memory["gradients"] == 4 * states // 8
+    assert memory["optimizer"] == 8 * states // 8
+    assert memory["total"] == sum(value for name, value in memory.items() if name != "total")
+    # the batch of 64 is too small for more GPUs
+    assert {item["limit"] for item in cluster["layouts"] if item["gpus"] > 64} == {"batch"}
+
+
+def test_a_gpu_that_no_table_has_is_described() -> None:
+    words = ("plan", "wikitext_44m_raw", "-p", "smoke", "--json")
+    found = json.loads(run(*words, "--memory", "16", "--flops", "5e13", "--network", "100"))
+    assert found["cluster"]["machines"]["memory"] == 16e9
+    assert found["cluster"]["machines"]["network"] == 12.5e9
+    assert "say also how fast it is" in run(*words, "--memory", "16", code=2)
+    assert "--gpu tpu: not in the table" in run(*words, "--gpu", "tpu", code=2)
