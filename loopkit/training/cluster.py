@@ -96,7 +96,7 @@ def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool
     states, activations = work.states(stage, gpus), work.activations[recompute]
     share = work.batch // gpus if work.batch % gpus == 0 else 0
     room = MEMORY_SHARE * cluster.memory
-    micro = max((size for size in _divisors(share) if _total(states, activations, size) <= room), default=0)
+    micro = max((size for size in _divisors(share) if activations.peak(size, states, size < share) <= room), default=0)
     shown = micro or 1
     found = {
         "gpus": gpus,
@@ -110,7 +110,7 @@ def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool
             "buffers": states.buffers,
             "activations": activations.kept(shown),
             "logits": activations.logits(shown),
-            "total": _total(states, activations, shown),
+            "total": activations.peak(shown, states, shown < share),
         },
         "fits": micro > 0,
     }
@@ -148,10 +148,6 @@ def _gatherings(work: Work) -> float:
     if work.looped <= live:
         return 1.0
     return 1.0 + (work.loops - 1) * work.looped / work.parameters
-
-
-def _total(states: States, activations: Activations, micro: int) -> int:
-    return states.total + activations.kept(micro) + activations.logits(micro)
 
 
 def _divisors(number: int) -> list[int]:

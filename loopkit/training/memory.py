@@ -20,6 +20,10 @@ LIVE = 1_000_000_000
 BUCKET = 50_000_000
 """Elements of the buckets in which gradients are reduced: ``reduce_bucket_size`` of the generated configuration."""
 
+FRAGMENTS = 1.25
+"""Resident bytes for each byte that a pass keeps on a CPU, where freed temporaries leave holes between what is kept:
+1.20 to 1.29 in four settings of the 44M recipe (``tests/training/peak.py``), none of which recomputed the core."""
+
 
 @dataclass(frozen=True)
 class States:
@@ -75,20 +79,44 @@ class Activations:
     Args:
         fixed: What a pass keeps whatever the batch: matrices in bf16, the gradient of the head.
         per_sequence: What each sequence of a micro-batch adds: activations, states, readouts.
+        last_loop: Of that, what the backward pass has let go of by the time it has a gradient for every weight of the
+            core: the last loop.
+        recomputed: Of that, what is not there in the forward pass: the one loop that is being recomputed.
         logits_per_sequence: Number of logits of a sequence at all loops that are read; only so many are there at once.
+        logit: Bytes of a logit with its gradient.
     """
 
     fixed: int
     per_sequence: int
+    last_loop: int
+    recomputed: int
     logits_per_sequence: int
+    logit: int = 10
 
     def kept(self, micro: int) -> int:
-        """What a micro-batch of so many sequences keeps, logits apart."""
+        """What a micro-batch of so many sequences keeps at most, logits apart."""
         return self.fixed + micro * self.per_sequence
 
     def logits(self, micro: int) -> int:
-        """Bytes of the logits that are there at once: a logit in bf16 and in fp32, its gradient in both."""
-        return 10 * min(micro * self.logits_per_sequence, LOGITS)
+        """Bytes of the logits that are there at once: equal parts of at most ``LOGITS``."""
+        count = micro * self.logits_per_sequence
+        return self.logit * -(-count // max(-(-count // LOGITS), 1))
+
+    def peak(self, micro: int, states: States, accumulating: bool) -> int:
+        """Most bytes that are there at once, states included.
+
+        At the end of the forward pass there are logits, and gradients only of earlier micro-steps; in the backward pass
+        there are gradients, and no logits.
+
+        Args:
+            micro: Sequences.
+            states: What lives through the step.
+            accumulating: Whether earlier micro-steps have left gradients.
+        """
+        earlier = states.gradients if accumulating else 0
+        forward = self.kept(micro) - micro * self.recomputed + self.logits(micro) + earlier
+        backward = self.kept(micro) - micro * self.last_loop + states.gradients
+        return states.total - states.gradients + max(forward, backward)
 
 
 @dataclass(frozen=True)
@@ -98,14 +126,16 @@ class Memory:
     Args:
         states: What lives through a step.
         activations: What a pass needs.
+        share: Sequences of an optimizer step on this device.
     """
 
     states: States
     activations: Activations
+    share: int
 
     def total(self, micro: int) -> int:
-        """All of it, for a micro-batch of so many sequences."""
-        return self.states.total + self.activations.kept(micro) + self.activations.logits(micro)
+        """The peak, for a micro-batch of so many sequences."""
+        return self.activations.peak(micro, self.states, accumulating=micro < self.share)
 
 
 def estimate(
@@ -121,10 +151,10 @@ def estimate(
     Args:
         model: Says which parameters are trained; may be on ``meta``.
         supervision: Which loops are read.
-        recipe: Length, precision, checkpointing and ZeRO stage.
+        recipe: Length, precision, checkpointing, batch and ZeRO stage.
         schedule: The most loops.
         world: Ranks that share the states under ZeRO.
-        device: Attention keeps its weights on a ``cpu``, and a vector per head and token on ``cuda``.
+        device: ``cpu``, where attention with dropout keeps its weights, or ``cuda``, where it never does.
 
     Raises:
         ValueError: If the model does not run on ``meta``, naming the setting that needs no estimate.
@@ -132,7 +162,8 @@ def estimate(
     count, trained = sizes(model)
     states = States.of(count, trained, recipe.train.deepspeed.get("zero_optimization", {}), world)
     checkpointing = recipe.train.checkpointing
-    return Memory(states, activations(model, supervision, recipe, schedule, checkpointing, device))
+    found = activations(model, supervision, recipe, schedule, checkpointing, device)
+    return Memory(states, found, max(recipe.train.batch // world, 1))
 
 
 def sizes(model: nn.Module) -> tuple[int, int]:
@@ -152,21 +183,25 @@ def activations(
     """What a pass of a recipe's deepest step needs; see ``estimate``."""
     train, length, total = recipe.train, recipe.data.length, schedule.bounds[1]
     backprop = total if train.backprop == "all" else min(train.backprop, total)
-    lean = device != "cpu"
-    options = {"autocast": train.precision == "bf16_autocast", "lean_attention": lean}
+    autocast = train.precision == "bf16_autocast"
+    options = {"autocast": autocast, "lean_attention": device != "cpu"}
     try:
         fixed, once, per_loop = straight_line(model, length, checkpointing=checkpointing, **options)
-        loops = backprop * per_loop
-        if checkpointing:  # one loop at a time is there in full
-            loops += straight_line(model, length, checkpointing=False, **options)[2]
+        # one loop at a time is there in full
+        recomputed = straight_line(model, length, checkpointing=False, **options)[2] if checkpointing else 0
     except (RuntimeError, NotImplementedError) as error:
         why = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"
         raise ValueError(f"{why}; set train.micro_batch to a number") from error
     reads = len(supervision.loops(total))
+    spread = FRAGMENTS if device == "cpu" else 1.0
     states = (total + 1) * length * model.width * 4
     readouts = 2 * reads * length * model.width * 4  # and their gradients
     return Activations(
-        fixed=fixed + (4 + 4 + 2) * model.vocabulary * model.width,
-        per_sequence=once + loops + states + readouts,
+        fixed=round(spread * (fixed + (4 + 4 + 2) * model.vocabulary * model.width)),
+        per_sequence=round(spread * (once + backprop * per_loop + recomputed + states + readouts)),
+        last_loop=0 if checkpointing else round(spread * per_loop),
+        recomputed=round(spread * recomputed),
         logits_per_sequence=reads * length * model.vocabulary,
+        # log-probabilities, which become the gradient, beside the logits or the narrow gradient; and a copy on the way
+        logit=4 + 4 + (2 if autocast else 0),
     )

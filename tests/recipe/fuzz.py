@@ -300,13 +300,13 @@ class Bench:
         file.write_bytes(case.text.encode("utf-8", "surrogatepass"))
         words = ["validate", str(file)] + [word for text in case.overrides for word in ("--set", text)]
         self.seen.clear()
-        began = time.perf_counter()
+        began = time.process_time()  # a case waits for nothing, and other programs may take the processor
         self.watching = True
         try:
             result = self.runner.invoke(loopkit, words)
         finally:
             self.watching = False
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         large = max(len(case.text), *(len(text) for text in (*case.overrides, ""))) > LARGE
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             return f"{type(result.exception).__name__}: {str(result.exception)[:200]}"
@@ -329,10 +329,10 @@ def run(count: int, seed: int, folder: Path, *, large: bool = True) -> dict[str,
     faults: list[dict[str, Any]] = []
     slowest, cases = 0.0, 0
     for case in (*(generator.case() for _ in range(count)), *(generator.large() if large else ())):
-        began = time.perf_counter()
+        began = time.process_time()
         fault = bench.fault(case)
         cases += 1
-        slowest = max(slowest, time.perf_counter() - began)
+        slowest = max(slowest, time.process_time() - began)
         if fault is not None:
             faults.append(
                 {

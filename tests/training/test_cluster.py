@@ -29,7 +29,7 @@ def work(**changed: Any) -> Work:
         "flops_per_token": 6 * 25e9,
         "recomputed_per_token": 2 * 24e9,
         "zero": {},
-        "activations": {False: Activations(1 * GB, 60 * GB, 0), True: Activations(1 * GB, 8 * GB, 0)},
+        "activations": {False: Activations(1 * GB, 60 * GB, 0, 0, 0), True: Activations(1 * GB, 8 * GB, 0, 0, 0)},
     }
     return Work(**(options | changed))
 

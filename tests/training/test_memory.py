@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from loopkit.components.schedule import Schedule
 from loopkit.loop import Batch, Loops
 from loopkit.model import build_model
+from loopkit.model.cross_entropy import LOGITS
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe, load_recipe
-from loopkit.training.memory import Memory, States, estimate
+from loopkit.training.memory import FRAGMENTS, Activations, Memory, States, estimate
 from loopkit.training.room import available_memory, budget, machine_memory
 from loopkit.training.saved_bytes import saved_bytes
 from tests.training.conftest import Maker
@@ -22,7 +24,7 @@ from tests.training.conftest import Maker
 WIDE = ("model.width=64", "data.length=64", "train.schedule={type: fixed, loops: 4}")
 
 
-def made(recipe: Recipe, **options: int) -> Memory:
+def made(recipe: Recipe, **options: Any) -> Memory:
     schedule: Schedule = recipe.train.schedule.build()
     length, most = recipe.data.length, schedule.bounds[1]
     model = build_model(recipe.model, vocabulary=50, max_length=length, max_loops=most, device="meta")
@@ -59,9 +61,35 @@ def test_what_is_counted_is_kept(recipe: Maker, autocast: bool) -> None:
 def test_more_loops_and_more_sequences_take_more(recipe: Maker) -> None:
     four, two = made(recipe(*WIDE)), made(recipe(*WIDE, "train.backprop=2"))
     assert two.activations.per_sequence < 0.8 * four.activations.per_sequence
-    assert four.total(8) - four.total(4) == pytest.approx(
-        4 * (four.activations.per_sequence + 10 * four.activations.logits_per_sequence)
-    )
+    assert four.activations.kept(8) - four.activations.kept(4) == 4 * four.activations.per_sequence
+    assert four.total(1) < four.total(4) < four.total(8)
+
+
+def test_the_peak_is_at_the_end_of_the_forward_pass_or_in_the_backward_pass() -> None:
+    states = States(parameters=400, gradients=300, optimizer=800, buffers=50)
+    passes = Activations(fixed=10, per_sequence=100, last_loop=25, recomputed=0, logits_per_sequence=9, logit=10)
+    assert passes.peak(2, states, accumulating=False) == 1250 + max(210 + 180, 210 - 50 + 300)
+    assert passes.peak(2, states, accumulating=True) == 1250 + max(210 + 180 + 300, 210 - 50 + 300)
+    again = Activations(fixed=10, per_sequence=100, last_loop=0, recomputed=60, logits_per_sequence=9, logit=10)
+    assert again.peak(2, states, accumulating=False) == 1250 + max(210 - 120 + 180, 210 + 300)
+    assert Memory(states, passes, share=2).total(2) == passes.peak(2, states, accumulating=False)
+    assert Memory(states, passes, share=4).total(2) == passes.peak(2, states, accumulating=True)
+
+
+def test_logits_are_there_in_equal_parts() -> None:
+    passes = Activations(0, 0, 0, 0, logits_per_sequence=LOGITS // 2 + 1, logit=8)
+    assert passes.logits(1) == 8 * (LOGITS // 2 + 1)
+    assert passes.logits(2) == 8 * (LOGITS // 2 + 1)  # two parts
+    assert passes.logits(4) == 8 * -(-4 * (LOGITS // 2 + 1) // 3)
+
+
+def test_attention_keeps_its_weights_on_a_cpu_with_dropout_alone(recipe: Maker) -> None:
+    def kept(device: str, *overrides: str) -> int:
+        return made(recipe(*WIDE, "data.length=512", *overrides), device=device).activations.per_sequence
+
+    without = "model.block.attention.dropout=0"
+    assert kept("cpu") > 1.5 * FRAGMENTS * kept("cuda")
+    assert kept("cpu", without) == pytest.approx(FRAGMENTS * kept("cuda", without), rel=1e-6)
 
 
 def test_recomputing_loops_takes_less(recipe: Maker) -> None:
