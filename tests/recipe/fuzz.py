@@ -8,6 +8,7 @@ Each case must end in words, with exit code 0 or 2: no traceback, nothing execut
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import resource
@@ -328,7 +329,7 @@ def run(count: int, seed: int, folder: Path, *, large: bool = True) -> dict[str,
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     faults: list[dict[str, Any]] = []
     slowest, cases = 0.0, 0
-    for case in (*(generator.case() for _ in range(count)), *(generator.large() if large else ())):
+    for case in itertools.chain((generator.case() for _ in range(count)), generator.large() if large else ()):
         began = time.process_time()
         fault = bench.fault(case)
         cases += 1

@@ -98,7 +98,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert caught.value.problems[0].origin.line == 2
     long = tmp_path / "long.yaml"
     long.write_text("a: " + "x" * LARGEST)
-    with pytest.raises(RecipeError, match="bytes long"):
+    with pytest.raises(RecipeError, match="is longer than 1,000,000 bytes"):
         read_file(long)
 
 
@@ -106,3 +106,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> Non
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_file(file).plain() == {"a": 1, "b": 2}
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(RecipeError, match="is longer than"):
+        read_file(Path("/dev/zero"))
