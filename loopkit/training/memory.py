@@ -84,6 +84,7 @@ class Activations:
         recomputed: Of that, what is not there in the forward pass: the one loop that is being recomputed.
         logits_per_sequence: Number of logits of a sequence at all loops that are read; only so many are there at once.
         logit: Bytes of a logit with its gradient.
+        block: What each sequence adds in the backward pass: the gradients of one block's activations.
     """
 
     fixed: int
@@ -92,6 +93,7 @@ class Activations:
     recomputed: int
     logits_per_sequence: int
     logit: int = 10
+    block: int = 0
 
     def kept(self, micro: int) -> int:
         """What a micro-batch of so many sequences keeps at most, logits apart."""
@@ -115,7 +117,7 @@ class Activations:
         """
         earlier = states.gradients if accumulating else 0
         forward = self.kept(micro) - micro * self.recomputed + self.logits(micro) + earlier
-        backward = self.kept(micro) - micro * self.last_loop + states.gradients
+        backward = self.kept(micro) - micro * self.last_loop + micro * self.block + states.gradients
         return states.total - states.gradients + max(forward, backward)
 
 
@@ -202,6 +204,7 @@ def activations(
         last_loop=0 if checkpointing else round(spread * per_loop),
         recomputed=round(spread * recomputed),
         logits_per_sequence=reads * length * model.vocabulary,
+        block=round(spread * (recomputed or per_loop) / max(model.core_layers, 1)),
         # log-probabilities, which become the gradient, beside the logits or the narrow gradient; and a copy on the way
         logit=4 + 4 + (2 if autocast else 0),
     )

@@ -84,7 +84,9 @@ class _Attention(TorchFunctionMode):
         if function is not F.scaled_dot_product_attention:
             return function(*args, **(kwargs or {}))
         dropout = (kwargs or {}).get("dropout_p", 0.0)
-        return _Lean.apply(*args[:3]) if self.lean or dropout == 0 else _by_hand(*args[:3], dropout)
+        q_BHTR, k_BHSR, v_BHSR = args[:3]
+        lean = self.lean or dropout == 0
+        return _Lean.apply(q_BHTR, k_BHSR, v_BHSR) if lean else _by_hand(q_BHTR, k_BHSR, v_BHSR, dropout)
 
 
 def _by_hand(q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor, dropout: float) -> Tensor:

@@ -72,6 +72,8 @@ def test_the_peak_is_at_the_end_of_the_forward_pass_or_in_the_backward_pass() ->
     assert passes.peak(2, states, accumulating=True) == 1250 + max(210 + 180 + 300, 210 - 50 + 300)
     again = Activations(fixed=10, per_sequence=100, last_loop=0, recomputed=60, logits_per_sequence=9, logit=10)
     assert again.peak(2, states, accumulating=False) == 1250 + max(210 - 120 + 180, 210 + 300)
+    wide = Activations(fixed=10, per_sequence=100, last_loop=0, recomputed=60, logits_per_sequence=9, block=7)
+    assert wide.peak(2, states, accumulating=False) == 1250 + 210 + 2 * 7 + 300
     assert Memory(states, passes, share=2).total(2) == passes.peak(2, states, accumulating=False)
     assert Memory(states, passes, share=4).total(2) == passes.peak(2, states, accumulating=True)
 
