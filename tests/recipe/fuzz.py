@@ -333,6 +333,8 @@ def run(count: int, seed: int, folder: Path, *, large: bool = True) -> dict[str,
         began = time.process_time()
         fault = bench.fault(case)
         cases += 1
+        if cases % 1000 == 0:
+            print(f"{cases:,} cases, {len(faults)} faults, {time.process_time():.0f} s", file=sys.stderr, flush=True)
         slowest = max(slowest, time.process_time() - began)
         if fault is not None:
             faults.append(
