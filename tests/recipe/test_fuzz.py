@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from loopkit.recipe.recipe import gather as real
-from tests.recipe.fuzz import GROWTH, Bench, Case, run
+from tests.recipe.fuzz import GROWTH, Bench, run
+from tests.recipe.generated import Case
 
 
 def test_a_thousand_recipes_end_in_words(tmp_path: Path) -> None:
