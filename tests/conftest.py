@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,23 @@ def shared() -> Path:
     if not (folder / "golden").is_dir():
         pytest.skip("the folder with reference numbers and real data is not beside this checkout")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _torchs_own_linear() -> Iterator[None]:
+    """Put back ``F.linear``, which DeepSpeed replaces for the whole process when ZeRO-3 begins."""
+    functional = sys.modules.get("torch.nn.functional")
+    before = getattr(functional, "linear", None)
+    yield
+    if functional is not None:
+        functional.linear = before
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Studies run where ``-m`` names them, and nowhere else."""
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]

@@ -28,7 +28,7 @@ def runs(make_case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactor
         partial = begin_checkpoint(folder.checkpoints, 3)
         save_weights(case.model, partial / WEIGHTS)
         case.prepared.tokenizer.save(partial / TOKENIZER)
-        publish_checkpoint(partial, 3, keep=1)
+        publish_checkpoint(partial, 3)
     return root
 
 

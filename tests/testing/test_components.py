@@ -17,6 +17,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "attention/causal": [{"heads": 4, "kv_heads": 2, "qk_norm": "rmsnorm"}],
     "carry/chain": [{"of": ["norm", "damping"]}],
     "readout/alpha": [{"per_loop": True, "s_ref": "learned"}],
+    "source/math_sft": [{"path": str(DATA / "math"), "problem": "question", "solution": "answer"}],
     "source/text": [{"path": str(DATA / "text")}],
     "source/wikitext": [{"path": str(DATA / "wikitext"), "variant": "2-raw"}],
     "task/math": [{"dataset": "gsm8k", "path": str(DATA / "gsm8k.jsonl")}],
@@ -24,7 +25,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 """What the kit cannot guess, or should look at beside the defaults."""
 
-NEEDS_OPTIONS = {"source/text", "source/wikitext", "task/math", "tokenizer/huggingface"}
+NEEDS_OPTIONS = {"source/math_sft", "source/text", "source/wikitext", "task/math", "tokenizer/huggingface"}
 """Components that say nothing without their options."""
 
 

@@ -147,7 +147,7 @@ def test_the_first_checkpoint_stands_before_the_first_step(
 def test_a_checkpoint_is_written_before_the_evaluation_that_follows_it(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Measurement, step: int) -> None:
+    def fails(self: Measurement, step: int, *shared: object) -> None:
         assert newest_checkpoint(self.folder.checkpoints)[0].step == step
         raise ZeroDivisionError
 
@@ -160,7 +160,7 @@ def test_the_best_stays(recipe: Maker, tmp_path: Path, monkeypatch: pytest.Monke
     """Losses by step are given; the checkpoint of the least, step 4, outlives newer ones."""
     given = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.5}
 
-    def evaluate(self: Measurement, step: int) -> None:
+    def evaluate(self: Measurement, step: int, *shared: object) -> None:
         rows = [{"depth": 1, "loss": given[step], "trained": True}]
         (self.folder.evaluations / f"step-{step:08d}-validation-0.json").write_text(json.dumps({"depths": rows}))
 
