@@ -35,7 +35,9 @@ def place(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ran(root: Path, place: Path) -> list[str]:
     """Every command of the README, run in order in that folder."""
-    env = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}  # as a user has it
+    env = dict(os.environ)
+    if "PYTEST_XDIST_WORKER" not in env:  # as a user has it; beside other tests, threads would wait for each other
+        env.pop("OMP_NUM_THREADS", None)
     for command in commands(root):
         documented.run(command, place, env)
     return commands(root)
