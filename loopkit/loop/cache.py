@@ -102,6 +102,10 @@ class FullCache:
             return seen
         return seen[0][rows], seen[1][rows], seen[2][rows]
 
+    def positions(self, k: int) -> list[Tensor]:
+        """Positions of the tokens that loop ``k`` holds, ``[B, S]`` for each of its layers; holes carry ``PAD``."""
+        return [held.seen()[2] for slot, held in self._held.items() if slot[0] == k]
+
     def narrow(self, rows: Tensor) -> None:
         for held in self._held.values():
             held.keys, held.values, held.positions = held.keys[rows], held.values[rows], held.positions[rows]

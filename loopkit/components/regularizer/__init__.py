@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from loopkit.loop import PAD, Trajectory
+from loopkit.loop import PAD, Trajectory, widen
 
 
 class Regularizer(nn.Module):
@@ -49,3 +49,8 @@ def over_loops(value: Callable[[int], Tensor], t: Trajectory) -> Tensor:
         total = total + here * value(k)
         count = count + here
     return over_tokens(total / count, t)
+
+
+def mean_square(s: Tensor) -> Tensor:
+    """``[B, T, *S, D]`` to the mean square over streams and channels, ``[B, T]``."""
+    return widen(s).square().flatten(2).mean(dim=-1)

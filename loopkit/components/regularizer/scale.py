@@ -5,14 +5,9 @@ from __future__ import annotations
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from loopkit.components.regularizer import Regularizer, over_loops
-from loopkit.loop import Trajectory, widen
+from loopkit.components.regularizer import Regularizer, mean_square, over_loops
+from loopkit.loop import Trajectory
 from loopkit.registry import register
-
-
-def mean_square(s: Tensor) -> Tensor:
-    """``[B, T, *S, D]`` to the mean square over streams and channels, ``[B, T]``."""
-    return widen(s).square().flatten(2).mean(dim=-1)
 
 
 @register("regularizer", "norm_penalty", paper="arXiv:2606.24898")

@@ -143,7 +143,7 @@ def test_a_cache_gives_what_the_full_pass_gives(batch: Batch, make: Make, cuts: 
         part = Batch(*(value[:, first:last] for value in (batch.tokens, batch.labels, batch.positions)), batch.sample)
         parts.append(model.run(part, Loops.fixed(LOOPS), cache=cache).logits(LOOPS))
     torch.testing.assert_close(torch.cat(parts, dim=1), logits(model, batch)[-1], rtol=1e-4, atol=1e-4)
-    computed = sum(positions.lt(PAD).sum() for (k, _), (_, _, positions) in cache.slots.items() if k in (2, 3))
+    computed = sum(positions.lt(PAD).sum() for k in (2, 3) for positions in cache.positions(k))
     assert computed < 2 * 3 * LENGTH  # who has left has no keys either
 
 
