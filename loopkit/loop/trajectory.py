@@ -137,11 +137,15 @@ class Trajectory:
         return torch.zeros(labels.shape, dtype=values.dtype, device=z.device).masked_scatter(scored, values)
 
     def likeliest(self, k: int, at: int | None = None) -> Tensor:
-        """The most likely token after each one that is scored, ``[B, T]`` int64, ``IGNORE`` where nothing is."""
+        """The most likely token after each one that is scored, ``[B, T]`` int64.
+
+        ``IGNORE``, which is no token, where nothing is scored or the logits are not finite.
+        """
         scored = self.batch.scored
         found = torch.full_like(self.batch.labels, IGNORE)
-        parts = self.readout(k, at)[scored].split(_ROWS)
-        return found.masked_scatter(scored, torch.cat([self.model.head(part).argmax(-1) for part in parts]))
+        best = [self.model.head(part).max(-1) for part in self.readout(k, at)[scored].split(_ROWS)]
+        tokens = [token.masked_fill(~value.isfinite(), IGNORE) for value, token in best]
+        return found.masked_scatter(scored, torch.cat(tokens))
 
     def gate(self, k: int, at: int | None = None) -> Tensor:
         """Exit-gate logit, ``[B, T]``."""

@@ -85,21 +85,27 @@ def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -
     taken = max if (claim.relation in FROM_ABOVE) != claim.somewhere else min
     try:
         pairs = [_sides(claim, measured, seed) for seed in seeds]
+        values = tuple(taken(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
     except NotMeasured as error:
         return Verdict(name, claim, why=str(error))
-    values = tuple(taken(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
     value = fmean(values)
     left, right = (fmean(taken(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True))
     return Verdict(name, claim, value, left, right, values, holds(claim.relation, value, claim.bound))
 
 
 def compare(relation: str, left: float, right: float | None) -> float:
-    """The value that is held against the bound."""
+    """The value that is held against the bound.
+
+    Raises:
+        NotMeasured: If it is a ratio to zero.
+    """
     if relation in ("below", "above"):
         return left
     if relation == "magnitude_below":
         return abs(left)
     assert right is not None
+    if right == 0 and relation != "differs_below":
+        raise NotMeasured("the right side is 0, so that no ratio to it can be formed")
     if relation in ("times_at_least", "times_at_most"):
         return left / right
     if relation == "equal_within":

@@ -102,6 +102,24 @@ def test_a_turn_circles() -> None:
     assert sum(table["explained"]) > 0.9
 
 
+def test_a_state_that_is_not_finite_is_said_and_hides_nothing() -> None:
+    model = with_core(Linear([[1e30, 0.0], [0.0, 1e30]]))  # past what fp64 can hold after eleven loops
+    path, radius = Trajectory(loops=20, sequences=2), Spectral(sequences=2, steps=8, by="position")
+    for probe in (path, radius):
+        probe.run(model, [batch(2)], [1, 20])
+    assert path.result().tables == {"trajectory_not_finite": 2}
+    rows = radius.result().by_depth["spectral_radius"]
+    assert rows[1]["max"] == pytest.approx(1e30, rel=1e-6)
+
+    class Lost(Linear):
+        def forward(self, u: Tensor, step: Step) -> Tensor:
+            return super().forward(u, step) * torch.where(step.positions == 3, math.nan, 1.0)[..., None]
+
+    radius = Spectral(sequences=1, steps=8, by="position")
+    radius.run(with_core(Lost(TURN)), [batch(1)], [1])
+    assert math.isnan(radius.result().by_depth["spectral_radius"][1]["max"])
+
+
 def test_the_principal_plane_keeps_distances_of_a_plane() -> None:
     generator = torch.Generator().manual_seed(0)
     flat = torch.randn(9, 2, generator=generator).double()

@@ -77,6 +77,12 @@ def test_what_cannot_be_drawn_is_refused(options: dict[str, int], says: str) -> 
         Addition(**options)
 
 
+def test_operands_may_have_more_digits_than_a_machine_word() -> None:
+    pairs = [operands(text) for text in problems(Addition(digits=40, train=50, validation=5, test=5), "train")]
+    assert len(set(pairs)) == 50
+    assert all(len(str(number)) == 40 for pair in pairs for number in pair)
+
+
 def test_a_split_without_problems_is_refused_by_name() -> None:
     for split in ("validation", "elsewhere"):
         with pytest.raises(ValueError, match=f"no problems for {split}"):

@@ -58,6 +58,16 @@ def test_a_sequence_without_a_label_is_no_answer() -> None:
     assert (found.greedy.sequences, found.greedy.exact[1], found.greedy.right[3]) == (0, 0, 0)
 
 
+def test_logits_that_are_not_finite_are_never_right() -> None:
+    model = tiny()
+    model.head.weight.data.fill_(float("nan"))
+    data = batch(2, 4)
+    zeros = Batch.of(data.tokens, torch.zeros_like(data.labels))  # argmax calls the first of several nans the largest
+    found = sweep(model, [zeros], [1], greedy=True)
+    assert found.greedy is not None
+    assert (found.greedy.right[1], found.greedy.exact[1]) == (0, 0)
+
+
 class _Most(Probe):
     """The most states that were kept at once."""
 

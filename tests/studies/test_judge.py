@@ -76,6 +76,14 @@ def test_somewhere_takes_the_easiest_value() -> None:
         assert (found.measured, found.holds) == (easiest, True)
 
 
+@pytest.mark.parametrize("relation", ["times_at_least", "times_at_most", "equal_within", "lower_by"])
+def test_a_ratio_to_zero_is_not_judged(relation: str) -> None:
+    found = verdict(relation, 0.5, rows(1.0), rows(0.0))
+    assert found.holds is None
+    assert "is 0" in found.why
+    assert verdict("differs_below", 0.5, rows(0.25), rows(0.0)).measured == 0.25
+
+
 def test_dotted_figures_and_seeds() -> None:
     claim = Claim(says="it is so.", left=Quantity(arm="a", figure="norm.mean"), relation="below", bound=3.0)
     found = judge("c", claim, {"a": {1: rows(2.0), 2: rows(4.0)}})

@@ -50,7 +50,7 @@ def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: 
             growth[int(n >= late)] += norm.log()
     rho = (growth.sum(0) / (steps - half)).exp()
     earlier, later = growth[0] / (late - half), growth[1] / (steps - late)
-    return Radius(rho, torch.where(rho > 0, (later - earlier).expm1().abs(), 0.0))
+    return Radius(rho, torch.where(rho == 0, 0.0, (later - earlier).expm1().abs()))
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:

@@ -109,8 +109,9 @@ class Spectral(Probe):
             for t, served in passes(model, _beginning(batch, self.length), depths):
                 for depth in served:
                     radius = loop_radius(t, depth, steps=self.steps, by=self.by)
-                    pair = torch.stack([part.flatten() for part in radius]).cpu()
-                    self.found[depth].append(pair[:, ~pair[0].isnan()])
+                    # padding is left out by its place: a radius that is no number belongs in the result
+                    real = t.batch.positions < PAD if self.by == "position" else slice(None)
+                    self.found[depth].append(torch.stack([part[real].flatten() for part in radius]).cpu())
 
     def result(self) -> Measured:
         found = {depth: torch.cat(pairs, dim=1) for depth, pairs in sorted(self.found.items())}

@@ -21,7 +21,8 @@ class Trajectory(Probe):
 
     Norms are over all tokens and channels of a sequence, means over sequences. A loop with a stable fixed point has
     both fall to 0; one that circles has a distance that stays, one that drifts a step that stays. The components are
-    those of the first sequence's states of loops 0 to K, all tokens joined. It makes passes of its own; for models
+    those of the first sequence's states of loops 0 to K, all tokens joined. A sequence whose state is not finite is
+    counted and left out. It makes passes of its own; for models
     whose loop depends on its length, they are of K loops.
 
     Args:
@@ -37,6 +38,7 @@ class Trajectory(Probe):
         self.steps: list[Tensor] = []
         self.path: Tensor | None = None  # [K + 1, 2]
         self.explained: list[float] = []
+        self.not_finite = 0
 
     def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         self.depths = depths
@@ -48,6 +50,9 @@ class Trajectory(Probe):
 
     def _look(self, c_KN: Tensor) -> None:
         """Add one sequence's states, its tokens and channels joined, in fp64."""
+        if not bool(c_KN.isfinite().all()):
+            self.not_finite += 1
+            return
         size = c_KN[-1].norm().clamp(min=1e-300)
         moved = torch.zeros(len(c_KN), dtype=torch.float64)
         moved[1:] = (c_KN[1:] - c_KN[:-1]).norm(dim=1).cpu()
@@ -57,8 +62,9 @@ class Trajectory(Probe):
             self.path, self.explained = principal_plane(c_KN)
 
     def result(self) -> Measured:
+        left_out = {"trajectory_not_finite": self.not_finite} if self.not_finite else {}
         if self.path is None:
-            return Measured({})
+            return Measured({}, left_out, _LEFT_OUT if left_out else {})
         distance, step = torch.stack(self.distances).mean(0), torch.stack(self.steps).mean(0)
         total = len(distance) - 1
         measured = [depth for depth in sorted(self.depths) if depth <= total]
@@ -71,13 +77,17 @@ class Trajectory(Probe):
         }
         return Measured(
             by_depth={"step_length": {depth: step[depth].item() for depth in measured}},
-            tables={"trajectory": table},
-            units={
+            tables={"trajectory": table} | left_out,
+            units=(_LEFT_OUT if left_out else {})
+            | {
                 "step_length": "distance that the loop moved the state, relative to the last state's norm",
                 "trajectory": f"by loop from 0: distance to the state of loop {total} and step, relative to its norm; "
                 "path along the first two principal components in units of the state, and their share of the variance",
             },
         )
+
+
+_LEFT_OUT = {"trajectory_not_finite": "sequences left out because a state of theirs is not finite"}
 
 
 def _states(model: LoopedModel, batch: Batch, total: int) -> Tensor:

@@ -48,7 +48,7 @@ class JSRR(Regularizer):
         power_grad: Which products carry gradient.
         detach: Take the state as given, so that the gradient reaches parameters through the extra application alone.
         dropout: Whether dropout acts in the extra application.
-        every: Count at every so-manieth step.
+        every: Count once in so many steps.
 
     Paper: STARS prints both mixes; its code is convex, and in its code padding takes part. Weights of 0.15 and more
     kept its addition experiment from learning.

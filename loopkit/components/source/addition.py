@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated
 
+from annotated_types import Le
 from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split
@@ -44,7 +47,7 @@ class Addition(Source):
     def __init__(
         self,
         *,
-        digits: PositiveInt = 4,
+        digits: Annotated[PositiveInt, Le(100)] = 4,
         low: NonNegativeInt | None = None,
         high: NonNegativeInt | None = None,
         train: PositiveInt = 94_924,
@@ -91,6 +94,13 @@ class Addition(Source):
     def _draw(self, what: str, count: int, without: frozenset[Pair]) -> list[Pair]:
         """Distinct pairs in random order. The numbers come from ``random``, which never changes for a text seed."""
         span = self.high - self.low + 1
-        numbers = random.Random(f"{self.seed} {what}").sample(range(span**2), min(count + len(without), span**2))
+        wanted, chance = min(count + len(without), span**2), random.Random(f"{self.seed} {what}")
+        if span**2 <= sys.maxsize:
+            numbers: Iterable[int] = chance.sample(range(span**2), wanted)
+        else:  # more than a range can count; two alike among so many hardly ever come, and are drawn again
+            found: dict[int, None] = {}
+            while len(found) < wanted:
+                found[chance.randrange(span**2)] = None
+            numbers = found
         pairs = ((self.low + number // span, self.low + number % span) for number in numbers)
         return [pair for pair in pairs if pair not in without][:count]
