@@ -1,8 +1,7 @@
 """The recipe format: every section, every key, its type, its default and its meaning.
 
-This file is read as text, like the constructors of components: what is written here is what `validate` accepts,
-what the
-editor completes and what the docs say. A slot for a component is ``Annotated[Spec, "kind"]``, its default a name.
+This file is read as text, like the constructors of components: what is written here is what `validate` accepts, what
+the editor completes and what the docs say. A slot for a component is ``Annotated[Spec, "kind"]``, its default a name.
 """
 
 from __future__ import annotations
