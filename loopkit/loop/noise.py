@@ -49,25 +49,29 @@ class Noise:
         channel = torch.arange(1, count + 1, device=self.positions.device) * _GOLDEN
         bits = _mix(tokens[..., None] + channel)
         # 53 random bits at the middle of their cell: neither 0 nor 1 can come out
-        shape = (*self.positions.shape, *trailing)
-        return ((_shift(bits, 11).double() + 0.5) * 2.0**-53).reshape(shape)
+        cells = _shift(bits, 11, bits).double().add_(0.5).mul_(2.0**-53)
+        return cells.reshape(*self.positions.shape, *trailing)
 
     def normal(self, *trailing: int) -> Tensor:
         """Standard normal numbers, ``[B, T, *trailing]`` float32; the same again at every call."""
         # by the inverse of the distribution: one number for one, and half the time of Box and Muller's pairs
-        return (math.sqrt(2) * torch.erfinv(2 * self.uniform(*trailing) - 1)).float()
+        return self.uniform(*trailing).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).float()
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift of int64, which torch shifts arithmetically."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def _shift(x: Tensor, bits: int, out: Tensor) -> Tensor:
+    """Logical right shift of int64, which torch shifts arithmetically; into ``out``."""
+    return torch.bitwise_right_shift(x, bits, out=out).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser: every output bit depends on every input bit. int64 products wrap."""
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
+    """SplitMix64's finaliser: every output bit depends on every input bit. int64 products wrap.
+
+    In place: fresh memory would cost more than the arithmetic.
+    """
+    scratch = torch.empty_like(x)
+    x.bitwise_xor_(_shift(x, 30, scratch)).mul_(_MIX_1)
+    x.bitwise_xor_(_shift(x, 27, scratch)).mul_(_MIX_2)
+    return x.bitwise_xor_(_shift(x, 31, scratch))
 
 
 def _mix_int(x: int) -> int:
