@@ -17,6 +17,13 @@ def test_a_processor_is_measured() -> None:
     assert 1e8 < measure(CPU, torch.float32, 0.05) < 1e14
 
 
+def test_other_programs_take_nothing_from_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seconds of two threads' time are one and a half, however long they took by the clock."""
+    monkeypatch.setattr(room.time, "process_time", iter(range(0, 10**6, 3)).__next__)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert measure(CPU, torch.float32, 0.0) == pytest.approx(4 * 2 * 1024**3 / 1.5)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("NVIDIA H200", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA L40S", 362e12), ("NVIDIA A100-SXM4-80GB", 312e12)],
