@@ -44,9 +44,9 @@ CONFIG: dict[str, Any] = {
 TOKENS = torch.randint(0, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(3))
 
 
-def weights() -> dict[str, Tensor]:
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, WIDTH)}
-    for i in range(LAYERS):
+def weights(layers: int = LAYERS, vocabulary: int = VOCABULARY) -> dict[str, Tensor]:
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocabulary, WIDTH)}
+    for i in range(layers):
         layer = f"model.layers.{i}"
         shapes |= {
             f"{layer}.self_attn.q_proj.weight": (HEADS * SIZE, WIDTH),
@@ -59,7 +59,7 @@ def weights() -> dict[str, Tensor]:
             f"{layer}.input_layernorm.weight": (WIDTH,),
             f"{layer}.post_attention_layernorm.weight": (WIDTH,),
         }
-    shapes |= {"model.norm.weight": (WIDTH,), "lm_head.weight": (VOCABULARY, WIDTH)}
+    shapes |= {"model.norm.weight": (WIDTH,), "lm_head.weight": (vocabulary, WIDTH)}
     generator = torch.Generator().manual_seed(1)
     return {
         name: torch.randn(shape, generator=generator) * 0.4 + (1.0 if "norm" in name else 0.0)
@@ -67,13 +67,18 @@ def weights() -> dict[str, Tensor]:
     }
 
 
+def write(folder: Path, layers: int = LAYERS, vocabulary: int = VOCABULARY) -> Path:
+    """A published folder of the form."""
+    folder.mkdir()
+    config = CONFIG | {"num_hidden_layers": layers, "vocab_size": vocabulary}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    save_file(weights(layers, vocabulary), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "llama"
-    made.mkdir()
-    (made / "config.json").write_text(json.dumps(CONFIG, indent=2))
-    save_file(weights(), made / "model.safetensors", metadata={"format": "pt"})
-    return made
+    return write(tmp_path / "llama")
 
 
 def by_hand(layers: list[int]) -> Tensor:
