@@ -48,12 +48,12 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("vocabulary", f"{found['vocabulary']:,}"),
         ("loops", f"{loops['min']} to {loops['max']}, mean {loops['mean']:.3g}"),
         ("training", f"{scaled(found['training_flops_per_token'], 'FLOP')} per token at the mean number of loops"),
-        ("micro-batch", f"{found['micro_batch']} sequences, {found['accumulation']} per step and device"),
+        ("micro-batch", f"sequences: {found['micro_batch']}; per step and device: {found['accumulation']}"),
         ("memory", f"{size(memory['total'])} per device: {size(fixed)} for parameters, gradients and optimizer,"),
         ("", f"{size(memory['activations'] + memory['logits'])} for activations and logits of the deepest step"),
     ]
     if "steps" not in found:
-        return [*facts, ("steps", f"{found['epochs']:g} epochs; --data reads the data and counts them")]
+        return [*facts, ("epochs", f"{found['epochs']:g}; --data reads the data and counts the steps")]
     share = f"{found['mfu']:.0%} of {scaled(found['ceiling']['flops_per_s'], 'FLOP/s')}"
     source = {"matmul": ", measured on this machine", "table": ", the device's data sheet"}.get(
         found["ceiling"]["source"], ""

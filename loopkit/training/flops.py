@@ -33,11 +33,16 @@ class StepFlops:
             total: Loops run.
             backprop: The last of them that carry gradient.
         """
-        return self._outside(total) + self._loops(1, total) + 2 * self._loops(total - backprop + 1, total)
+        return self._differentiated(total) + self._loops(1, total) + 2 * self._loops(total - backprop + 1, total)
 
     def forward(self, first: int, last: int) -> float:
         """One token through loops ``first`` to ``last``, forward alone: what recomputing them costs."""
         return self._loops(first, last)
+
+    @property
+    def outside(self) -> float:
+        """One token outside of the loops: prelude and one readout, forward alone."""
+        return self._flops.prelude + self._flops.read
 
     def step(self, draw: Draw, tokens: int) -> float:
         """All operations of an optimizer step, over all ranks.
@@ -49,7 +54,7 @@ class StepFlops:
         counts = [int(count) for count in draw.counts]
         return tokens * sum(self.per_token(count, draw.backprop_of(count)) for count in counts) / len(counts)
 
-    def _outside(self, total: int) -> float:
+    def _differentiated(self, total: int) -> float:
         """Prelude and readouts, which are always differentiated."""
         return 3 * (self._flops.prelude + self._reads(total) * self._flops.read)
 

@@ -9,7 +9,7 @@ import torch
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.tokenizer import Tokenizer
-from loopkit.model import LoopedModel, build_model, cache_numbers, count_flops, count_parameters
+from loopkit.model import LoopedModel, build_model, cache_numbers, count_parameters
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
 from loopkit.training.ceiling import Ceiling, ceiling
@@ -80,7 +80,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
         "vocabulary": model.vocabulary,
         "parameters": _parameters(model, (1, mean, most)),
         "loops": {"min": least, "max": most, "mean": schedule.mean},
-        "depths": [_depth(model, recipe, depth) for depth in sorted({1, least, mean, most})],
+        "depths": [_depth(model, flops, depth) for depth in sorted({1, least, mean, most})],
         "training_flops_per_token": per_token,
         "micro_batch": micro,
         "accumulation": recipe.train.batch // (micro * assumptions.world),
@@ -132,12 +132,11 @@ def _parameters(model: LoopedModel, depths: tuple[int, ...]) -> dict[str, Any]:
     return {"unique": count.unique, "looped": count.looped, "parts": count.parts, "effective": effective}
 
 
-def _depth(model: LoopedModel, recipe: Recipe, depth: int) -> dict[str, Any]:
-    numbers = cache_numbers(model, depth)
+def _depth(model: LoopedModel, flops: StepFlops, depth: int) -> dict[str, Any]:
     return {
         "depth": depth,
-        "forward_flops_per_token": count_flops(model, depth, recipe.data.length).forward(),
-        "kv_cache_bytes_per_token": 2 * numbers,  # in bf16
+        "forward_flops_per_token": flops.forward(1, depth) + flops.outside,
+        "kv_cache_bytes_per_token": 2 * cache_numbers(model, depth),  # in bf16
     }
 
 
