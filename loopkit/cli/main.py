@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "generate": "Go on from a prompt.",
     "validate": "Check recipes without running anything.",
     "plan": "Say what a recipe costs before it runs.",
+    "bench": "Time how fast a recipe trains here.",
     "audit": "Tell whether the state's scale is left to itself.",
     "sweep": "Train a recipe with other values, one run for each.",
     "reproduce": "Run, measure and judge the experiments of a paper.",

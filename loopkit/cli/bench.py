@@ -1,0 +1,59 @@
+"""``loopkit bench``: how fast a recipe trains here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from loopkit.cli.options import json_option, recipe_options
+
+
+@click.command("bench")
+@click.argument("recipe")
+@recipe_options
+@click.option("--loops", type=click.IntRange(min=1), help="Loops of each step; the schedule's mean if not given.")
+@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Optimizer steps to time.")
+@click.option("--vocabulary", type=click.IntRange(min=1), help="Number of tokens, where the data would decide it.")
+@json_option
+def command(
+    recipe: str,
+    profiles: tuple[str, ...],
+    overrides: tuple[str, ...],
+    plugins: tuple[Path, ...],
+    no_plugins: bool,
+    loops: int | None,
+    steps: int,
+    vocabulary: int | None,
+    as_json: bool,
+) -> None:
+    """Time optimizer steps of RECIPE on random tokens: seconds, tokens/s, MFU and memory.
+
+    No data is read and no run is made. MFU is a share of the matrix product measured beside the steps. A launcher, such
+    as torchrun, starts it on several devices.
+    """
+    import json
+
+    from loopkit.recipe import load_recipe
+    from loopkit.report import console
+    from loopkit.report.bench_table import bench_report
+    from loopkit.training.bench import bench
+    from loopkit.training.plan import known_vocabulary
+    from loopkit.training.process import join
+    from loopkit.training.stop import Ended
+
+    resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
+    size = vocabulary or known_vocabulary(resolved)
+    try:
+        found = bench(resolved, join(resolved.train.device), vocabulary=size, loops=loops, steps=steps)
+    except Ended as stop:
+        click.echo(f"error: {stop}", err=True)
+        sys.exit(stop.exit_code)
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        console().print(bench_report(found))

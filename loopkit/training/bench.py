@@ -1,0 +1,159 @@
+"""How fast a recipe trains on the devices at hand: whole optimizer steps on random tokens, timed.
+
+No data is read and no run is made. What a step costs beside arithmetic is in it: the engine, clipping, the optimizer,
+batches, and between ranks the exchange of gradients.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from loopkit.components.source import Part
+from loopkit.components.tokenizer.numbers import Numbers
+from loopkit.data import Prepared, Report, Split
+from loopkit.data.cache import Entry
+from loopkit.data.pieces import Piece
+from loopkit.data.store import COUNTS, TokenStore, write_store
+from loopkit.recipe import Recipe
+from loopkit.runs.folder import RunFolder
+from loopkit.runs.provenance import machine, versions
+from loopkit.training.ceiling import Ceiling, ceiling, matmul_rate
+from loopkit.training.draws import Draw
+from loopkit.training.engine import Engine
+from loopkit.training.out_of_memory import explained, smaller_step
+from loopkit.training.process import Process
+from loopkit.training.setup import Setup
+from loopkit.training.speed import peak_memory
+from loopkit.training.trainer import Course
+
+WINDOWS = 64
+"""Sequences of random tokens; a batch that needs more takes them again."""
+
+
+def bench(
+    recipe: Recipe, process: Process, *, vocabulary: int, loops: int | None = None, steps: int = 5
+) -> dict[str, Any]:
+    """Time optimizer steps of a recipe.
+
+    Every step runs the same number of loops, so that steps compare. The first one is not counted: it loads kernels and
+    makes the optimizer's state.
+
+    Args:
+        recipe: The resolved recipe. Data, tokenizer, ``start_from`` and regularizers' start do not matter.
+        process: Which rank this is.
+        vocabulary: Number of tokens.
+        loops: Loops of each step; ``None``: the schedule's mean, rounded.
+        steps: Optimizer steps to time, >= 1.
+
+    Returns:
+        JSON: ``recipe``, ``recipe_hash``, ``device``, ``ranks``, ``precision``, ``loops``, ``backprop``,
+        ``micro_batch``, ``accumulation``, ``step_s`` {``median``, ``min``, ``max``}, ``tokens_per_s``,
+        ``flops_per_step`` and ``mfu`` (absent where FLOPs cannot be counted), ``ceiling`` (measured beside the steps:
+        what ``mfu`` is a share of), ``data_sheet`` (the device's, where known), ``peak_memory_bytes``, ``machine``,
+        ``packages``.
+
+    Raises:
+        ValueError: If the recipe does not fit the devices, or its model has no such loop.
+        OutOfMemory: If a step needs more memory than there is.
+    """
+    recipe = replace(recipe, train=replace(recipe.train, start_from=None))
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = random_tokens(vocabulary, recipe.data.length, Path(folder))
+        setup = Setup(recipe, RunFolder(Path(folder)), process, prepared, None)
+        course = setup.course()
+        count = max(round(setup.schedule.mean), 1) if loops is None else loops
+        draw = replace(course.drawer.draw(0, course.sizes), counts=np.full(1, count), per="step")
+        with explained("the benchmark", smaller_step(recipe, course.sizes), None), _engine(setup) as engine:
+            before = _measured_ceiling(setup)
+            seconds = [_step(engine, course, draw, process, number) for number in range(steps + 1)][1:]
+            after = _measured_ceiling(setup)
+    top = max(before, after, key=lambda found: found.flops_per_s)
+    return _result(setup, course, draw, seconds, top)
+
+
+def random_tokens(vocabulary: int, length: int, folder: Path) -> Prepared:
+    """A training split of random tokens, written into an empty folder."""
+    tokenizer = Numbers(size=vocabulary)
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(vocabulary, size=(WINDOWS, length + 1))
+    pieces = (Piece((Part(" ".join(map(str, row))),), 0, 0, "") for row in drawn)
+    facts = write_store(folder, pieces, tokenizer, examples=False, tell=lambda characters: None)
+    report = Report(
+        tokens=facts["tokens"], documents=WINDOWS, fingerprint="random", **{name: facts[name] for name in COUNTS}
+    )
+    return Prepared(tokenizer, {"train": Split("train", TokenStore(Entry(folder, facts)), "stream", report)})
+
+
+@contextmanager
+def _engine(setup: Setup) -> Iterator[Engine]:
+    engine = setup.engine(verbose=False)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _step(engine: Engine, course: Course, draw: Draw, process: Process, number: int) -> float:
+    """Seconds of one optimizer step, as training takes it."""
+    process.barrier()
+    began = _now(process.device)
+    data = course.steps.step(number)
+    for micro_step, batch in enumerate(data.batches()):
+        loops = draw.loops(course.sizes, process.rank, micro_step)
+        engine.micro_step(batch.to(process.device, non_blocking=True), loops, number, 1 / course.sizes.accumulation)
+        if micro_step + 1 < course.sizes.accumulation:
+            engine.next_micro_step()
+    engine.update(course.rate.at(0, course.num_steps))
+    return _now(process.device) - began
+
+
+def _measured_ceiling(setup: Setup) -> Ceiling:
+    """What the device does now, and not what its data sheet says."""
+    narrow = setup.recipe.train.precision == "bf16_autocast"
+    dtype, device = torch.bfloat16 if narrow else torch.float32, setup.process.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return Ceiling(matmul_rate(device, dtype, 0.5), "matmul", name, str(dtype).removeprefix("torch."))
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _result(setup: Setup, course: Course, draw: Draw, seconds: list[float], top: Ceiling) -> dict[str, Any]:
+    recipe, process, sizes = setup.recipe, setup.process, course.sizes
+    median, tokens = statistics.median(seconds), sizes.batch * recipe.data.length
+    total = draw.total(sizes)
+    found: dict[str, Any] = {
+        "recipe": recipe.name,
+        "recipe_hash": recipe.hash,
+        "device": top.device,
+        "ranks": process.world,
+        "precision": recipe.train.precision,
+        "loops": total,
+        "backprop": draw.backprop_of(total),
+        "micro_batch": sizes.micro,
+        "accumulation": sizes.accumulation,
+        "step_s": {"median": median, "min": min(seconds), "max": max(seconds)},
+        "tokens_per_s": tokens / median,
+        "ceiling": top.to_json(),
+        "peak_memory_bytes": peak_memory(process.device),
+        "machine": machine(),
+        "packages": versions(),
+    }
+    if course.flops is not None:
+        found["flops_per_step"] = course.flops.step(draw, tokens)
+        found["mfu"] = found["flops_per_step"] / median / (top.flops_per_s * process.world)
+    known = ceiling(process.device, getattr(torch, top.dtype), 0.0)
+    return found | ({"data_sheet": known.to_json()} if known.source == "table" else {})

@@ -1,0 +1,98 @@
+"""A benchmark times the steps that training would take, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from loopkit.cli import main
+from loopkit.loop import Batch
+from loopkit.recipe import Recipe, load_recipe
+from loopkit.training import bench as timing
+from loopkit.training.engine import Engine
+from loopkit.training.flops import StepFlops
+from loopkit.training.out_of_memory import OutOfMemory
+from loopkit.training.process import join
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """Eight sequences a step in micro-batches of two, from one to four loops; its data does not exist."""
+    from tests.training.conftest import RECIPE
+
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    return load_recipe(tmp_path / "tiny.yaml", (), ["train.start_from=nowhere"])
+
+
+def test_steps_are_whole_and_all_alike(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    updates: list[float] = []
+    micro_step, update = Engine.micro_step, Engine.update
+
+    def watched(self: Engine, batch: Batch, loops: object, number: int, *shares: float) -> object:
+        seen.append((number, loops.total))  # type: ignore[attr-defined]
+        assert batch.tokens.shape == (2, 16)
+        assert int(batch.tokens.max()) < 50
+        return micro_step(self, batch, loops, number, *shares)  # type: ignore[arg-type]
+
+    def counted(self: Engine, lr: float) -> object:
+        updates.append(lr)
+        return update(self, lr)
+
+    monkeypatch.setattr(Engine, "micro_step", watched)
+    monkeypatch.setattr(Engine, "update", counted)
+    found = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2)
+    mean = round(recipe.train.schedule.build().mean)
+    assert seen == [(step, mean) for step in range(3) for _ in range(4)], "one step to warm up, and two"
+    assert len(updates) == 3
+    assert (found["loops"], found["micro_batch"], found["accumulation"]) == (mean, 2, 4)
+
+
+def test_figures_follow_from_the_clock(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    lasted = iter([9.0, 2.0, 4.0, 3.0])
+    monkeypatch.setattr(timing, "_step", lambda *_: next(lasted))
+    rates = iter([5e6, 8e6])
+    monkeypatch.setattr(timing, "matmul_rate", lambda *_: next(rates))
+    found = timing.bench(recipe, join("cpu"), vocabulary=50, loops=3, steps=3)
+    assert found["step_s"] == {"median": 3.0, "min": 2.0, "max": 4.0}
+    assert found["tokens_per_s"] == pytest.approx(8 * 16 / 3.0)
+    from loopkit.model import build_model
+    from loopkit.objective import build_objective
+
+    model = build_model(recipe.model, vocabulary=50, max_length=16, max_loops=4, device="meta")
+    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=16, most=4)
+    assert found["flops_per_step"] == pytest.approx(8 * 16 * flops.per_token(3, 3))
+    assert found["mfu"] == pytest.approx(found["flops_per_step"] / 3.0 / 8e6), "of the better of two measured ceilings"
+
+
+def test_too_little_memory_is_said_as_in_training(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(timing, "_step", full)
+    with pytest.raises(OutOfMemory, match=r"the micro-batch is 2: try --set train\.micro_batch=1"):
+        timing.bench(recipe, join("cpu"), vocabulary=50)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    words = ["bench", "wikitext_44m_raw", "--profile", "smoke", "--steps", "1"]
+    done = CliRunner().invoke(main, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["device"] == "cpu"
+    assert found["ranks"] == 1
+    assert 0 < found["mfu"] < 10
+    assert found["peak_memory_bytes"] > 2**20
+    said = CliRunner().invoke(main, [*words, "--loops", "2"])
+    assert "loops        2, gradients through 2" in said.stdout
+    assert all(len(line.rstrip()) <= 80 for line in said.stdout.splitlines())
+
+
+def test_a_vocabulary_that_nobody_knows_is_asked_for() -> None:
+    done = CliRunner().invoke(main, ["bench", "addition_stars", "--profile", "smoke"])
+    assert done.exit_code == 2
+    assert "give --vocabulary N" in done.output
