@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -87,6 +87,8 @@ class Spectral(Probe):
     Paper:
         STARS, which reports the radius but trains against one random product, an estimate of ||J||_F² / n.
     """
+
+    conformance: ClassVar[dict[str, Any]] = {"options": {"steps": 12}}
 
     def __init__(
         self,
