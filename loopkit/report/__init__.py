@@ -3,6 +3,7 @@
 from loopkit.report.compare import compare
 from loopkit.report.compare_plot import plot_comparison
 from loopkit.report.compare_table import comparison_report
+from loopkit.report.comparison_page import write_comparison
 from loopkit.report.console import console
 from loopkit.report.depth_plot import plot_depths
 from loopkit.report.depth_table import depth_report
@@ -20,5 +21,6 @@ __all__ = [
     "plot_depths",
     "plot_training",
     "read_record",
+    "write_comparison",
     "write_report",
 ]

@@ -1,4 +1,4 @@
-"""The plot of a comparison: perplexity and state norm of every run against depth, at equal training tokens."""
+"""The plots of a comparison: figures of every run against depth at equal cost, and losses against what they cost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 from loopkit.report.compare_table import depth_value
 from loopkit.report.depth_plot import depth_axis, shade
 from loopkit.report.numbers import large
-from loopkit.report.style import COLOURS, DASHES, MARKERS, figure_of, logarithmic, save, style, title
+from loopkit.report.record import Record
+from loopkit.report.style import COLOURS, DASHES, MARKERS, PAPER, figure_of, logarithmic, save, style, title
+from loopkit.report.training_plot import Curve, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _BUDGETS = {"tokens": "training tokens", "flops": "training FLOPs"}
-_QUANTITIES = {"token_ppl": "perplexity (per token)", "state_norm": "state norm ‖s‖₂, mean"}
+_QUANTITIES = {
+    "token_ppl": "perplexity (per token)",
+    "exact_match": "exact answers (share)",
+    "state_norm": "state norm ‖s‖₂, mean",
+}
 
 
 def plot_comparison(comparison: Mapping[str, Any], path: Path, what: str = "tokens") -> Path:
@@ -44,14 +50,18 @@ def draw_comparison(comparison: Mapping[str, Any], what: str = "tokens") -> Figu
         name for name in _QUANTITIES if any(depth_value(row, name) is not None for run in runs for row in run["depths"])
     ]
     drawn, panels = figure_of(len(shown))
+    trained = [run.get("trained_depths") for run in runs]
+    shared = _same(trained)
+    mixed = shared is None and any(trained)
     for panel, name in zip(panels, shown, strict=True):
-        _runs(panel, runs, name)
+        _runs(panel, runs, name, mixed)
         depth_axis(panel, [row["depth"] for run in runs for row in run["depths"]])
-        if trained := _same([run.get("trained_depths") for run in runs]):
-            shade(panel, trained)
+        if shared is not None:
+            shade(panel, shared)
     panels[-1].set_xlabel("depth (loops)")
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
     budget = f"each run's last evaluation within {large(comparison[what]['budget'])} {_BUDGETS[what]}"
+    budget += "; filled marks: trained depths" if mixed else ""
     title(drawn, f"{len(runs)} runs at equal {_BUDGETS[what]}", budget)
     return drawn
 
@@ -61,16 +71,77 @@ def _same(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _runs(panel: Axes, runs: list[Mapping[str, Any]], name: str) -> None:
+def _runs(panel: Axes, runs: list[Mapping[str, Any]], name: str, mixed: bool) -> None:
+    """The line of each run; with ``mixed`` trained ranges its marks tell which depths were trained."""
     panel.set_ylabel(_QUANTITIES[name])
     values: list[float] = []
     for index, run in enumerate(runs):
         points = [(row["depth"], value) for row in run["depths"] if (value := depth_value(row, name)) is not None]
-        look = index % len(COLOURS)
-        if points:
-            depths, line = zip(*points, strict=True)
-            panel.plot(
-                depths, line, color=COLOURS[look], marker=MARKERS[look], linestyle=DASHES[look], label=run["run"]
-            )
-            values += line
+        if not points:
+            continue
+        look, every = _look(index), _few(len(points))
+        depths, line = zip(*points, strict=True)
+        empty = {"markerfacecolor": PAPER} if mixed else {}
+        panel.plot(depths, line, **look, **empty, markevery=every, label=run["run"])
+        if mixed:
+            inside = {row["depth"] for row in run["depths"] if row.get("trained")}
+            filled = [point for point in points[::every] if point[0] in inside]
+            panel.plot(*zip(*filled, strict=True), **{**look, "linestyle": "none"}) if filled else None
+        values += line
     logarithmic(panel, values)
+
+
+def _look(index: int) -> dict[str, Any]:
+    look = index % len(COLOURS)
+    return {"color": COLOURS[look], "marker": MARKERS[look], "linestyle": DASHES[look]}
+
+
+def _few(points: int) -> int:
+    """Every how many points a line has a mark, so that marks stay apart."""
+    return max(round(points / 16), 1)
+
+
+def plot_losses(records: Sequence[Record], path: Path) -> Path:
+    """Draw the cross-entropy of the last loop against training tokens and training FLOPs.
+
+    Args:
+        records: The runs; of one that logged nothing there is no curve.
+        path: Where the SVG goes.
+
+    Raises:
+        ValueError: If no run logged anything.
+    """
+    with style():
+        ends = [f"{name} ends at {curve[-1][1]:.4g}" for name, curve in _curves(records, "tokens").items()]
+        drawn = draw_losses(records)
+        return save(drawn, path, f"Cross-entropy of the last loop over training, in nats per token: {'; '.join(ends)}")
+
+
+def draw_losses(records: Sequence[Record]) -> Figure:
+    """The figure of ``plot_losses``, to be drawn under ``style()``."""
+    by_budget = {what: curves for what in _BUDGETS if (curves := _curves(records, what))}
+    if not by_budget:
+        raise ValueError("no run has logged what its training cost, so there is nothing to draw")
+    drawn, panels = figure_of(len(by_budget))
+    for panel, (what, curves) in zip(panels, by_budget.items(), strict=True):
+        for index, record in enumerate(records):
+            if curve := curves.get(record.name):
+                spent, losses = zip(*curve, strict=True)
+                panel.plot(spent, losses, **_look(index), markevery=_few(len(curve)), label=record.name)
+        panel.set_xlabel(_BUDGETS[what])
+        panel.set_ylabel("cross-entropy, last loop\n(nats per token)")
+        panel.xaxis.set_major_formatter(lambda value, _: large(value))
+        logarithmic(panel, [value for curve in curves.values() for _, value in curve])
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
+    title(drawn, f"Training of {len(records)} runs", "means over neighbouring steps where there are many")
+    return drawn
+
+
+def _curves(records: Sequence[Record], what: str) -> dict[str, Curve]:
+    """What was spent, and the loss of the last loop, by run."""
+    found = {}
+    for record in records:
+        points = [(line[what], line["ce"][-1]) for line in record.lines if line.get(what) is not None and line["ce"]]
+        if points:
+            found[record.name] = smooth(points)
+    return found

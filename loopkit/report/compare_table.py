@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -14,11 +15,28 @@ from loopkit.report.numbers import count, figures, large, nats
 
 _MOST_DEPTHS = 6
 
-_QUANTITIES: tuple[tuple[str, str, Callable[[Sequence[float | None]], list[str]]], ...] = (
-    ("token_ppl", "token ppl", figures),
-    ("bits_per_byte", "bits per byte", nats),
-    ("state_norm", "state norm, mean", figures),
-)
+
+@dataclass(frozen=True)
+class Quantity:
+    """A figure by which runs are compared.
+
+    Args:
+        title: What it is, written out.
+        short: The same where room is short.
+        write: A column of it as text.
+    """
+
+    title: str
+    short: str
+    write: Callable[[Sequence[float | None]], list[str]]
+
+
+QUANTITIES = {
+    "token_ppl": Quantity("Perplexity per token", "token ppl", figures),
+    "bits_per_byte": Quantity("Bits per byte", "bits per byte", nats),
+    "exact_match": Quantity("Share of exact answers", "exact answers", figures),
+    "state_norm": Quantity("State norm ‖s‖₂, mean over tokens", "state norm, mean", figures),
+}
 
 
 def comparison_report(comparison: Mapping[str, Any]) -> RenderableType:
@@ -32,17 +50,19 @@ def comparison_report(comparison: Mapping[str, Any]) -> RenderableType:
         if what in comparison:
             budget = comparison[what]["budget"]
             parts.append(Text(f"At equal {unit}: the last evaluation within {large(budget)}", style="bold"))
-            parts += [_table(comparison[what], *quantity) for quantity in _shown(comparison[what])]
+            parts += [_table(comparison[what], quantity) for quantity in measured_in(comparison[what])]
     parts.append(Text("\n".join(f"note: {note}" for note in comparison["notes"]), style="dim"))
     return Group(*parts)
 
 
-def _shown(equal: Mapping[str, Any]) -> list[tuple[str, str, Callable[[Sequence[float | None]], list[str]]]]:
-    return [
-        quantity
-        for quantity in _QUANTITIES
-        if any(depth_value(row, quantity[0]) is not None for run in equal["runs"] for row in run["depths"])
-    ]
+def measured_in(equal: Mapping[str, Any]) -> list[str]:
+    """Names of the quantities that any run of a comparison has at any depth.
+
+    Args:
+        equal: The comparison at one budget.
+    """
+    rows = [row for run in equal["runs"] for row in run["depths"]]
+    return [name for name in QUANTITIES if any(depth_value(row, name) is not None for row in rows)]
 
 
 def depth_value(row: Mapping[str, Any], name: str) -> float | None:
@@ -51,19 +71,17 @@ def depth_value(row: Mapping[str, Any], name: str) -> float | None:
     return value.get("mean") if isinstance(value, Mapping) else value
 
 
-def _table(
-    equal: Mapping[str, Any], name: str, heading: str, write: Callable[[Sequence[float | None]], list[str]]
-) -> RenderableType:
+def _table(equal: Mapping[str, Any], name: str) -> RenderableType:
     depths = sorted({row["depth"] for run in equal["runs"] for row in run["depths"]})
     if len(depths) > _MOST_DEPTHS:  # the powers of two and the last tell the story
         depths = [depth for depth in depths if depth & (depth - 1) == 0 or depth == depths[-1]][-_MOST_DEPTHS:]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    table.add_column(f"{heading} by depth", overflow="fold", max_width=28)
+    table.add_column(f"{QUANTITIES[name].short} by depth", overflow="fold", max_width=28)
     table.add_column("step", justify="right", no_wrap=True)
     for depth in depths:
         table.add_column(str(depth), justify="right", no_wrap=True)
     rows = [{row["depth"]: depth_value(row, name) for row in run["depths"]} for run in equal["runs"]]
-    columns = [write([row.get(depth) for row in rows]) for depth in depths]
+    columns = [QUANTITIES[name].write([row.get(depth) for row in rows]) for depth in depths]
     for run, cells in zip(equal["runs"], zip(*columns, strict=True), strict=True):
         table.add_row(run["run"], count(run["step"]), *cells)
     return Group(table, "")

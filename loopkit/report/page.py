@@ -26,10 +26,22 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column is text, the others are numbers where there are more than two."""
+    """A table.
+
+    Args:
+        heading: Of each column.
+        rows: A cell for each column.
+        words: Whether all columns are text; else those after the first are numbers, where there are more than two.
+    """
 
     heading: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    words: bool = False
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the columns after the first are set right."""
+        return len(self.heading) > 2 and not self.words
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ def _markdown(block: Block) -> str:
             return text
         case Plot(path=path, shows=shows):
             return f"![{shows}]({path})"
-    align = ("---", "---") if len(block.heading) == 2 else ("---", *["---:"] * (len(block.heading) - 1))
+    align = ("---", *["---:" if block.numbers else "---"] * (len(block.heading) - 1))
     lines = [block.heading, align, *block.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -78,7 +90,13 @@ h1 { font-size: 1.6rem; overflow-wrap: anywhere } h2 { font-size: 1.2rem; margin
 th, td { border-bottom: 1px solid var(--edge); padding: .3rem .7rem; text-align: left; vertical-align: top }
 table.numbers :is(th, td):not(:first-child) { text-align: right; font-variant-numeric: tabular-nums }
 table.numbers td, td:first-child { white-space: nowrap }
-tbody tr:nth-child(even) { background: var(--band) } td:last-child { overflow-wrap: anywhere }
+thead th { vertical-align: bottom } table.words td:not(:first-child) { min-width: 8.5rem }
+tbody tr:nth-child(even) { background: var(--band) } table:not(.words) td:last-child { overflow-wrap: anywhere }
+:is(.numbers, .words) :is(th, td):first-child { position: sticky; left: 0; background: var(--paper) }
+:is(.numbers, .words) tr:nth-child(even) td:first-child { background: var(--band) }
+@media (max-width: 40rem) {
+  .words td:first-child { white-space: normal; min-width: 7rem; max-width: 8rem; overflow-wrap: anywhere }
+}
 code { font: .87em ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 figure { margin: 1rem 0 } figure svg { width: 100%; height: auto } figcaption { color: var(--soft); font-size: .87rem }
 @media print { body { max-width: none; margin: 0 } h2 { break-after: avoid } figure, tr { break-inside: avoid } }
@@ -109,11 +127,17 @@ def _html(block: Block, folder: Path) -> str:
             return f"<p>{_inline(text)}</p>"
         case Plot(path=path, shows=shows):
             return f"<figure>\n{_svg(folder / path, shows)}\n<figcaption>{html.escape(shows)}</figcaption>\n</figure>"
-    head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in block.heading)
+    head = "".join(f'<th scope="col">{_breakable(_inline(cell))}</th>' for cell in block.heading)
     first = f"<thead><tr>{head}</tr></thead>" if any(block.heading) else ""
-    rows = "".join("<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>\n" for row in block.rows)
-    kind = ' class="numbers"' if len(block.heading) > 2 else ""
+    written = (lambda cell: _breakable(_inline(cell))) if block.words else _inline
+    rows = "".join("<tr>" + "".join(f"<td>{written(cell)}</td>" for cell in row) + "</tr>\n" for row in block.rows)
+    kind = ' class="numbers"' if block.numbers else ' class="words"' if block.words else ""
     return f'<div class="scroll" tabindex="0"><table{kind}>{first}<tbody>\n{rows}</tbody></table></div>'
+
+
+def _breakable(name: str) -> str:
+    """Text that may be broken behind a dash, an underscore or the dot of a key, as names of runs are long."""
+    return re.sub(r"([_-](?=\w)|\.(?=[a-z]))", r"\1<wbr>", name)
 
 
 def _inline(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,11 @@ class Record:
     evaluations: Sequence[Json]
     provenance: Json
 
+    @property
+    def commands(self) -> list[str]:
+        """What was typed in each session of training."""
+        return [_typed(session["command"]) for session in self.provenance.get("sessions", ())]
+
     def spent(self, step: int, what: str) -> float | None:
         """Tokens or FLOPs of training up to a step, or ``None`` where ``metrics.jsonl`` does not say.
 
@@ -46,6 +52,13 @@ class Record:
         """The result of the latest checkpoint on a split, or on any."""
         fitting = [result for result in self.evaluations if split is None or result["split"] == split]
         return fitting[-1] if fitting else None
+
+
+def _typed(words: Sequence[str]) -> str:
+    """A command, whichever file of the package has answered to it."""
+    program = Path(words[0])
+    own = program.name == "loopkit" or program.parts[-2:] == ("loopkit", "__main__.py")
+    return shlex.join(["loopkit" if own else words[0], *words[1:]])
 
 
 def read_record(folder: RunFolder) -> Record:

@@ -54,7 +54,7 @@ def _about(record: Record) -> Table:
     lines = {
         "recipe": known.get("recipe"),
         "hash of the resolved recipe": f"`{known['recipe_hash']}`" if "recipe_hash" in known else None,
-        "commands": "; ".join(f"`{' '.join(session['command'])}`" for session in known.get("sessions", ())) or None,
+        "commands": "; ".join(f"`{command}`" for command in record.commands) or None,
         "state": known["sessions"][-1].get("status", "running") if known.get("sessions") else None,
     }
     return Table(("", ""), [(term, text) for term, text in lines.items() if text is not None])

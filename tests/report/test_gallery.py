@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from loopkit.report.difference import difference
 from loopkit.report.gallery import Cost, Entry, StudyFile, gallery_page, read_entry, read_study, recipe_page, study_page
-from loopkit.report.gallery.difference import difference
 from loopkit.report.gallery.small_plot import depth_line, loop_bars
 from loopkit.report.markdown import cell, code, printed, prose, table
 

@@ -10,7 +10,7 @@ from loopkit.recipe import Recipe, RecipeError, load_recipe, problems_of
 from loopkit.recipe.compose import find, gather
 from loopkit.recipe.node import Origin
 from loopkit.recipe.read import read_file
-from loopkit.report.gallery.difference import Change, difference
+from loopkit.report.difference import Change, difference
 from loopkit.report.gallery.evidence import Evidence, StudyFile, evidence_of, rank
 
 VALIDATED = "validated"
