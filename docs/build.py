@@ -32,7 +32,7 @@ from loopkit.registry.catalog import COMPONENTS, catalog  # noqa: E402
 from loopkit.registry.kinds import KINDS  # noqa: E402
 from loopkit.registry.schema import Schema  # noqa: E402
 from loopkit.registry.source import read_sections  # noqa: E402
-from loopkit.report import gallery, plot_depths, reference  # noqa: E402
+from loopkit.report import gallery, plot_curves, plot_depths, reference  # noqa: E402
 from loopkit.report.gallery import Cost, Entry, StudyFile  # noqa: E402
 from loopkit.report.markdown import relative  # noqa: E402
 from loopkit.report.reference.command_page import page_of as command_place  # noqa: E402
@@ -147,16 +147,21 @@ def copied(plot: Path, study: StudyFile, scale: str, out: Path) -> str:
     return place
 
 
-def arm_plots(studies: Sequence[StudyFile], out: Path) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Figures by depth of every arm that was measured, first seed."""
+def arm_plots(studies: Sequence[StudyFile], out: Path) -> Iterator[tuple[tuple[str, str, str, str], str]]:
+    """How every arm that was measured trained, all seeds, and its figures by depth, first seed."""
     for study in studies:
         for scale, found in study.profiles.items():
             for name, arm in found["arms"].items():
+                folder = f"plots/{study.name}/{scale}/arms"
+                if curves := gallery.curves_of(arm["seeds"]):
+                    place = f"{folder}/{name}_training.svg"
+                    plot_curves(curves, out / place, arm["label"])
+                    yield (study.name, name, scale, "curve"), place
                 seed, entry = next(iter(arm["seeds"].items()))
-                place = f"plots/{study.name}/{scale}/arms/{name}.svg"
+                place = f"{folder}/{name}.svg"
                 named = {**entry["evaluation"], "run": f"{arm['label']}, seed {seed}"}
                 plot_depths(named, out / place)
-                yield (study.name, name, scale), place
+                yield (study.name, name, scale, "depths"), place
 
 
 def reference_pages(

@@ -49,7 +49,7 @@ def draw_training(lines: Sequence[Mapping[str, Any]], name: str) -> Figure:
     if norms:
         _curves(panels[1], norms, "state norm ‖s‖₂ per token")
     if len(counts) > 1:
-        _histogram(panels[-1], counts)
+        histogram(panels[-1], counts)
     title(drawn, f"{name}: training", _subtitle(lines, counts))
     return drawn
 
@@ -124,7 +124,8 @@ def spread(places: Sequence[float], apart: float) -> list[float]:
     return [place - shift for place in moved]
 
 
-def _histogram(panel: Axes, counts: Mapping[int, int]) -> None:
+def histogram(panel: Axes, counts: Mapping[int, int]) -> None:
+    """Draw the share of steps that ran each number of loops."""
     from matplotlib.ticker import MaxNLocator
 
     total = sum(counts.values())

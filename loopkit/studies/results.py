@@ -1,4 +1,8 @@
-"""``NAME.results.json``: what a study found, which is all that tables, plots and the gallery are made from."""
+"""``NAME.results.json``: what a study found, which is all that tables, plots and the gallery are made from.
+
+``profiles`` maps a scale (``full`` without a profile) to ``date``, ``arms`` and ``claims``; an arm has a ``label`` and
+its runs by seed (``seeds``). A run has what ``run_entry`` keeps of it; an older file may lack ``curve``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loopkit.report import training_curve
 from loopkit.runs import read_metrics, read_provenance, write_json
 from loopkit.studies.judge import Rows, Verdict
 from loopkit.studies.runs import Planned
@@ -18,7 +23,11 @@ FULL = "full"
 
 
 def run_entry(run: Planned, measured: Mapping[str, Any]) -> Json:
-    """What is kept of one run: where it came from, what it cost, what was measured."""
+    """What is kept of one run: where it came from, what it cost, how it trained, what was measured.
+
+    ``curve`` is a ``training_curve``: ``step`` and ``loss`` averaged over neighbouring steps, and ``loops``, how many
+    steps ran each number of loops.
+    """
     provenance = read_provenance(run.folder.provenance)
     lines = read_metrics(run.folder.metrics)
     return {
@@ -31,6 +40,7 @@ def run_entry(run: Planned, measured: Mapping[str, Any]) -> Json:
         "train_seconds": round(sum(line["step_s"] for line in lines), 1),
         "machine": provenance["machine"],
         "packages": provenance["packages"],
+        "curve": training_curve(lines),
         "evaluation": measured["evaluation"],
         **({"early_exit": _without_trials(measured["early_exit"])} if "early_exit" in measured else {}),
     }

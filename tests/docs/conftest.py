@@ -29,11 +29,12 @@ def pages(builder: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builder, "cost_of", lambda recipe: Cost(why="not counted here"))
         patch.setattr(builder, "plot_depths", _no_plot)
+        patch.setattr(builder, "plot_curves", _no_plot)
         patch.setattr(builder, "COSTS", place / "costs.json")
         assert builder.build(place / "docs", place / "nav.yml") == []
     return place / "docs"
 
 
-def _no_plot(result: object, path: Path) -> None:
+def _no_plot(result: object, path: Path, name: str = "") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")

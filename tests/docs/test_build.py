@@ -105,6 +105,7 @@ def test_a_recipe_s_page_has_its_difference_and_its_results(pages: Path, root: P
     assert "| `objective.regularizers.norm_penalty` | absent |" in text
     assert "loopkit train wikitext_44m_norm_penalty --profile mini" in text
     assert "readout_blind_spot" in text
+    assert "![Training loss by optimizer step, in nats per token: " in text
     resolved = load_recipe("wikitext_44m_norm_penalty").to_yaml()
     assert all(f"    {line}" in text for line in resolved.splitlines())
 

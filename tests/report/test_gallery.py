@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from loopkit.report.difference import difference
-from loopkit.report.gallery import Cost, Entry, StudyFile, gallery_page, read_entry, read_study, recipe_page, study_page
+from loopkit.report.gallery import (
+    Cost,
+    Entry,
+    StudyFile,
+    curves_of,
+    gallery_page,
+    read_entry,
+    read_study,
+    recipe_page,
+    study_page,
+)
 from loopkit.report.gallery.small_plot import depth_line, loop_bars
 from loopkit.report.markdown import cell, code, printed, prose, table
 
@@ -129,7 +139,9 @@ def test_a_measured_recipe_shows_runs_depths_claims_and_exits(
     root: Path, study: Path, sample: Callable[..., Any]
 ) -> None:
     study.with_name("a_study.results.json").write_text(json.dumps(results(sample, mini=["one", "two"])))
-    page = recipe_page(entry_of(root, read_study(study)), frozenset(), {("a_study", "one", "mini"): "../plots/x.svg"})
+    page = recipe_page(
+        entry_of(root, read_study(study)), frozenset(), {("a_study", "one", "mini", "depths"): "../plots/x.svg"}
+    )
     assert "| 1 | 574,464 | 450 | 921,600 | 232 s | AMD EPYC, 2 cores, no GPU | `0123abcd` |" in page
     assert "2026-01-02" in page
     assert "| **4** | 3.3000 |" in page
@@ -139,6 +151,23 @@ def test_a_measured_recipe_shows_runs_depths_claims_and_exits(
     assert "-50.0% (3.000 against 2.000); asked: lower by 0%" in page
     assert 'lk-does-not">does not<' in page
     assert "3 of 8 at loop 1" in page
+
+
+def test_a_recipe_s_page_draws_how_it_trained_where_the_results_say(
+    root: Path, study: Path, sample: Callable[..., Any]
+) -> None:
+    plots = {("a_study", "one", "mini", "curve"): "../plots/c.svg"}
+    beside = study.with_name("a_study.results.json")
+    found = results(sample, mini=["one"])
+    run = found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]
+    beside.write_text(json.dumps(found))
+    assert curves_of({"1": run}) == {}
+    assert "plots/c.svg" not in recipe_page(entry_of(root, read_study(study)), frozenset(), {})
+    run["curve"] = {"step": [1.5, 3.5], "loss": [4.25, 2.5], "loops": {"2": 3, "4": 1}}
+    beside.write_text(json.dumps(found))
+    page = recipe_page(entry_of(root, read_study(study)), frozenset(), plots)
+    said = "Training loss by optimizer step, in nats per token: 4.25 to 2.5 with seed 1; 2 to 4 loops a step"
+    assert f"![{said}](../plots/c.svg)" in page
 
 
 def test_a_study_s_page_has_its_claims_and_links_only_pages_that_exist(study: Path, sample: Callable[..., Any]) -> None:

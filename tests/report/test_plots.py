@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from loopkit.report import plot_depths, plot_training
+from loopkit.report import plot_curves, plot_depths, plot_training, training_curve
+from loopkit.report.curve_plot import draw_curves
 from loopkit.report.depth_plot import draw_depths
 from loopkit.report.style import _DARK, COLOURS, PAPER, loop_colours, style
 from loopkit.report.training_plot import by_loop, draw_training, loop_counts, shown_loops, smooth, spread
@@ -161,6 +163,44 @@ class TestTraining:
 
     def test_counts_the_loops_of_every_step(self, curves: Curves) -> None:
         assert loop_counts(curves(9, lambda step: 1 + step % 3)) == {1: 3, 2: 3, 3: 3}
+
+
+class TestCurves:
+    def test_is_thinned_by_means_that_keep_every_step(self, curves: Curves) -> None:
+        lines = [line | {"loss": float(line["step"] % 5)} for line in curves(450, lambda step: 2 + step % 2)]
+        curve = training_curve(lines)
+        assert len(curve["step"]) == len(curve["loss"]) == 75
+        assert curve["step"][0] == 3.5
+        assert sum(curve["loss"]) / 75 == pytest.approx(2.0, abs=1e-4)
+        assert curve["loops"] == {"2": 225, "3": 225}
+        assert json.loads(json.dumps(curve)) == curve
+        assert len(json.dumps(training_curve(curves(3000)))) < 2500
+
+    def test_a_short_run_keeps_its_steps(self, curves: Curves) -> None:
+        assert training_curve(curves(3)) == {"step": [1, 2, 3], "loss": [3.0, 3.0, 3.0], "loops": {"4": 3}}
+        assert training_curve([]) == {"step": [], "loss": [], "loops": {}}
+
+    def test_draws_every_seed_and_a_histogram_where_loops_differ(self) -> None:
+        curves = {
+            "1": {"step": [1, 2], "loss": [90.0, 0.5], "loops": {"2": 1, "4": 1}},
+            "2": {"step": [1, 2], "loss": [80.0, 0.6], "loops": {"4": 2}},
+        }
+        with style():
+            loss, loops = draw_curves(curves, "an arm").axes
+        assert (loss.get_xlabel(), loss.get_ylabel()) == ("optimizer step", "training loss (nats per token)")
+        assert loss.get_yscale() == "log"
+        assert [line.get_label() for line in loss.lines] == ["seed 1", "seed 2"]
+        assert [bar.get_height() for bar in loops.patches] == [25.0, 75.0]  # type: ignore[attr-defined]
+        assert len({str(line.get_linestyle()) for line in loss.lines}) == 2
+
+    def test_a_fixed_number_of_loops_is_said_instead(self, tmp_path: Path) -> None:
+        curve = {"step": [1, 2], "loss": [3.0, -0.5], "loops": {"4": 2}}
+        with style():
+            (loss,) = draw_curves({"1": curve}, "an arm").axes
+        assert loss.get_yscale() == "linear"
+        assert "4 loops in every step" in loss.get_title("left")
+        text = plot_curves({"1": curve}, tmp_path / "c.svg", "an arm").read_text()
+        assert "Training loss by optimizer step, in nats per token: 3 to -0.5 with seed 1" in text
 
 
 def test_accuracies_have_a_panel_of_their_own_and_perplexity_none_where_none_was_measured(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from loopkit.recipe import RecipeError
 from loopkit.studies import load_study
+from loopkit.studies.results import run_entry
 from loopkit.studies.runs import planned_runs
 
 BASE = """\
@@ -55,6 +57,18 @@ def test_runs_of_a_profile(tmp_path: Path) -> None:
         study.scale("samll")
     with pytest.raises(ValueError, match="has no arm c"):
         list(planned_runs(study, None, (), ("c",), tmp_path))
+
+
+def test_what_is_kept_of_a_run_tells_how_it_trained(tmp_path: Path) -> None:
+    run = next(planned_runs(load_study(write(tmp_path, BASE)), "smoke", (), (), tmp_path))
+    run.folder.create()
+    made = {"parameters": {"unique": 9}, "machine": {}, "packages": {}}
+    run.folder.provenance.write_text(json.dumps(made))
+    lines = [{"step": n, "loss": 4.0 / n, "loops": 2 * n, "tokens": 8 * n, "step_s": 0.5} for n in (1, 2)]
+    run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    entry = run_entry(run, {"evaluation": {"depths": []}})
+    assert entry["curve"] == {"step": [1, 2], "loss": [4.0, 2.0], "loops": {"2": 1, "4": 1}}
+    assert (entry["steps"], entry["tokens"], entry["train_seconds"]) == (2, 16, 1.0)
 
 
 @pytest.mark.parametrize(

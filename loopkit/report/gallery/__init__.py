@@ -2,7 +2,7 @@
 
 from loopkit.report.gallery.cards import gallery_page
 from loopkit.report.gallery.entry import Cost, Entry, read_entry
-from loopkit.report.gallery.evidence import Evidence, StudyFile, evidence_of, read_study
+from loopkit.report.gallery.evidence import Evidence, StudyFile, curves_of, evidence_of, read_study
 from loopkit.report.gallery.recipe_page import recipe_page
 from loopkit.report.gallery.study_page import studies_page, study_page
 
@@ -11,6 +11,7 @@ __all__ = [
     "Entry",
     "Evidence",
     "StudyFile",
+    "curves_of",
     "evidence_of",
     "gallery_page",
     "read_entry",

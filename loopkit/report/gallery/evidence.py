@@ -100,6 +100,11 @@ class Evidence:
         return {str(written[side]["arm"]) for side in ("left", "right") if written.get(side)}
 
 
+def curves_of(seeds: Mapping[str, Json]) -> dict[str, Json]:
+    """How an arm trained, by seed; empty where its results are from before curves were kept."""
+    return {seed: run["curve"] for seed, run in seeds.items() if run.get("curve", {}).get("step")}
+
+
 def rank(scale: str) -> int:
     """How telling a scale is; smaller is more."""
     return SCALES.index(scale) if scale in SCALES else SCALES.index("mini")

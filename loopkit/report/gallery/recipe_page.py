@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from loopkit.registry.kinds import KINDS
+from loopkit.report.curve_plot import describe_curves
 from loopkit.report.gallery.cards import costs
 from loopkit.report.gallery.entry import Entry
-from loopkit.report.gallery.evidence import Evidence
+from loopkit.report.gallery.evidence import Evidence, curves_of
 from loopkit.report.gallery.results import (
     claims_table,
     depths_table,
@@ -17,8 +18,8 @@ from loopkit.report.gallery.results import (
 )
 from loopkit.report.markdown import code, folded, link, paper_link, prose, table
 
-Plots = Mapping[tuple[str, str, str], str]
-"""Pages of plots by study, arm and scale."""
+Plots = Mapping[tuple[str, str, str, str], str]
+"""Files of plots by study, arm, scale, and what they show: ``curve`` or ``depths``."""
 
 
 def recipe_page(entry: Entry, known: frozenset[str], plots: Plots) -> str:
@@ -27,7 +28,7 @@ def recipe_page(entry: Entry, known: frozenset[str], plots: Plots) -> str:
     Args:
         entry: The recipe.
         known: Pages that exist, so that only these are linked.
-        plots: Drawn plots of its evaluations.
+        plots: Drawn plots of its runs.
     """
     parts = [
         f"# {prose(entry.name)}",
@@ -121,7 +122,9 @@ def _evidence(entry: Entry, found: Evidence, plots: Plots) -> Iterator[str]:
         yield f"### Measured, {scale} {{ #{found.study.name}-{found.arm}-{scale} }}"
         yield f"In {where} as *{prose(found.study.label_of(found.arm))}*{changes}, {profile['date'][:10]}."
         yield runs_table(seeds)
-        if page := plots.get((found.study.name, found.arm, scale)):
+        if page := plots.get((found.study.name, found.arm, scale, "curve")):
+            yield f"![{describe_curves(curves_of(seeds))}]({page}){{ .lk-wide }}"
+        if page := plots.get((found.study.name, found.arm, scale, "depths")):
             said = f"Perplexity or accuracy and state norm of {entry.name} by depth, {scale}"
             yield f"![{said}]({page}){{ .lk-wide }}"
         for seed, run in seeds.items():
