@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import recipe_or_run_words
 from loopkit.cli.options import json_option, recipe_options
 
 
 @click.command("audit")
-@click.argument("what", metavar="RECIPE|RUN")
+@click.argument("what", metavar="RECIPE|RUN", shell_complete=recipe_or_run_words)
 @recipe_options
 @click.option("--step", type=click.IntRange(min=0), help="Checkpoint of this optimizer step; the newest if not given.")
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("eval")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=run_words)
 @click.option("--depths", help="Numbers of loops: 1-8, 1,2,4 or 8. As the recipe says if not given.")
 @click.option("--split", type=click.Choice(["validation", "test", "train"]), help="Part of the data.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Score a slice of about this many tokens.")

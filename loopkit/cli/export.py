@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 
 
 @click.command("export")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=run_words)
 @click.option("--to", "target", type=click.Choice(["hf"]), default="hf", show_default=True, help="Which form.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 @click.option("--step", type=click.IntRange(min=0), help="Checkpoint of this optimizer step; the newest if not given.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("generate")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=run_words)
 @click.option("--prompt", "prompts", multiple=True, help="Text to go on from; may repeat. Standard input if not given.")
 @click.option("--depth", type=click.IntRange(min=1), help="Number of loops; the most trained if not given.")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=recipe_words)
 @recipe_options
 @click.option("--vocabulary", type=click.IntRange(min=1), help="Number of tokens, where the data would decide it.")
 @click.option("--data", "read_data", is_flag=True, help="Read the data, for the exact vocabulary and steps.")

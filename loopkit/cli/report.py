@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 
 
 @click.command("report")
-@click.argument("runs", nargs=-1, metavar="RUN...")
+@click.argument("runs", nargs=-1, metavar="RUN...", shell_complete=run_words)
 @click.option("--split", type=click.Choice(["validation", "test", "train"]), default="validation", show_default=True)
 @click.option("--root", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @click.option(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import study_words
 from loopkit.cli.options import json_option
 
 
 @click.command("reproduce")
-@click.argument("study")
+@click.argument("study", shell_complete=study_words)
 @click.option("--profile", "-p", help="The study at another scale, such as mini.")
 @click.option("--seeds", help="Seeds, such as 42 or 42,101; as the study says if not given.")
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may repeat.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show")
-@click.argument("what", metavar="RECIPE|COMPONENT")
+@click.argument("what", metavar="RECIPE|COMPONENT", shell_complete=recipe_words)
 @recipe_options
 @click.option("--origin", is_flag=True, help="Tell where every value was written.")
 @json_option

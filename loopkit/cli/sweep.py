@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
 
 
 @click.command("sweep")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=recipe_words)
 @recipe_options
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @click.option("--nproc", type=click.IntRange(min=1), help="Ranks of each run on this machine.")

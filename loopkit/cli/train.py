@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import recipe_options
 
 
 @click.command("train")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=recipe_words)
 @recipe_options
 @click.option("--name", help="Name of the run; RECIPE, or RECIPE-PROFILE, if not given.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run.")

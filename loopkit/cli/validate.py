@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
 
 
 @click.command("validate")
-@click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...")
+@click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...", shell_complete=recipe_words)
 @recipe_options
 @json_option
 def command(
