@@ -79,14 +79,13 @@ def _runs(panel: Axes, runs: list[Mapping[str, Any]], name: str, mixed: bool) ->
         points = [(row["depth"], value) for row in run["depths"] if (value := depth_value(row, name)) is not None]
         if not points:
             continue
-        look, every = _look(index), _few(len(points))
+        look = _look(index)
         depths, line = zip(*points, strict=True)
-        empty = {"markerfacecolor": PAPER} if mixed else {}
-        panel.plot(depths, line, **look, **empty, markevery=every, label=run["run"])
-        if mixed:
-            inside = {row["depth"] for row in run["depths"] if row.get("trained")}
-            filled = [point for point in points[::every] if point[0] in inside]
-            panel.plot(*zip(*filled, strict=True), **{**look, "linestyle": "none"}) if filled else None
+        fill = PAPER if mixed else look["color"]
+        panel.plot(depths, line, **look, markerfacecolor=fill, markevery=_few(len(points)), label=run["run"])
+        inside = {row["depth"] for row in run["depths"] if row.get("trained")} if mixed else set()
+        if filled := [point for point in points if point[0] in inside]:
+            panel.plot(*zip(*filled, strict=True), **(look | {"linestyle": "none"}), markevery=_few(len(filled)))
         values += line
     logarithmic(panel, values)
 

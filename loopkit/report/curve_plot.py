@@ -55,7 +55,7 @@ def draw_curves(curves: Mapping[str, Json], name: str) -> Figure:
     counts = _counts(curves)
     drawn, panels = figure_of(1 + (len(counts) > 1))
     for index, (seed, curve) in enumerate(curves.items()):
-        look = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
+        look: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
         marker = "o" if len(curve["step"]) == 1 else None
         panels[0].plot(curve["step"], curve["loss"], **look, marker=marker, label=f"seed {seed}")
     panels[0].set_xlabel("optimizer step")

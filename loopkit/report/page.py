@@ -127,7 +127,9 @@ def _html(block: Block, folder: Path) -> str:
             return f"<p>{_inline(text)}</p>"
         case Plot(path=path, shows=shows):
             return f"<figure>\n{_svg(folder / path, shows)}\n<figcaption>{html.escape(shows)}</figcaption>\n</figure>"
-    head = "".join(f'<th scope="col">{_breakable(_inline(cell))}</th>' for cell in block.heading)
+    head = "".join(
+        f'<th scope="col">{_breakable(_inline(cell))}</th>' if cell else "<td></td>" for cell in block.heading
+    )
     first = f"<thead><tr>{head}</tr></thead>" if any(block.heading) else ""
     written = (lambda cell: _breakable(_inline(cell))) if block.words else _inline
     rows = "".join("<tr>" + "".join(f"<td>{written(cell)}</td>" for cell in row) + "</tr>\n" for row in block.rows)

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 
 from loopkit.cli import main
 from loopkit.recipe import load_recipe
-from loopkit.report import read_record, write_comparison
+from loopkit.report import compare, read_record, write_comparison
 from loopkit.report.compare_plot import draw_comparison, draw_losses
 from loopkit.report.difference import variation
+from loopkit.report.record import Record
 from loopkit.report.style import PAPER, style
 from loopkit.runs import RunFolder
 
@@ -127,17 +128,23 @@ def test_the_html_asks_for_nothing_and_runs_nothing(runs: list[RunFolder], tmp_p
     assert re.findall(r"<(?:img|script|link|iframe|object)\b|@import|url\((?!#)|(?:src|href)=\"(?!#)", text) == []
     assert text.count('<svg role="img" aria-label="') == text.count("</svg>") == 3
     assert "<title>Runs side by side</title>" in text
+    assert '<th scope="col"></th>' not in text
 
 
 def test_marks_tell_trained_depths_where_the_ranges_differ(runs: list[RunFolder], tmp_path: Path) -> None:
-    from loopkit.report import compare
-
     with style():
         panel = draw_comparison(compare([read_record(run) for run in runs]), "tokens").axes[0]
     assert not panel.patches
     filled = [list(line.get_xdata()) for line in panel.lines if line.get_linestyle() == "None"]
     assert filled == [[4], [1, 2]]
     assert all(line.get_markerfacecolor() == PAPER for line in panel.lines if line.get_linestyle() != "None")
+
+
+def test_a_trained_depth_keeps_its_mark_among_many(sample: Sample, curves: Curves) -> None:
+    records = [Record(name, curves(600), [sample(100, (at, at))], {}) for name, at in (("a", 4), ("b", 6))]
+    with style():
+        panel = draw_comparison(compare(records), "tokens").axes[0]
+    assert [list(line.get_xdata()) for line in panel.lines if line.get_linestyle() == "None"] == [[4], [6]]
 
 
 def test_losses_are_drawn_against_tokens_and_flops(runs: list[RunFolder]) -> None:
