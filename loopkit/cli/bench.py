@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
 
 
 @click.command("bench")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=recipe_words)
 @recipe_options
 @click.option("--loops", type=click.IntRange(min=1), help="Loops of each step; the schedule's mean if not given.")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Optimizer steps to time.")
