@@ -36,6 +36,13 @@ class Attention(nn.Module):
         """
         return {}
 
+    def stacked_rows(self) -> dict[str, tuple[int, ...]]:
+        """Own parameters that hold several matrices one below the other, and the rows of each.
+
+        An optimizer of matrices treats each by itself. Any module may have this method.
+        """
+        return {}
+
 
 @register("attention", "causal", paper="arXiv:1706.03762", provides={"double_backward", "cache"})
 class CausalAttention(Attention):
@@ -130,6 +137,10 @@ class CausalAttention(Attention):
             "v": (self.qkv, slice(queries + keys, queries + 2 * keys)),
             "o": (self.out, slice(0, self.out.out_features)),
         }
+
+    def stacked_rows(self) -> dict[str, tuple[int, ...]]:
+        keys = self.kv_heads * self.head_size
+        return {"qkv.weight": (self.heads * self.head_size, keys, keys)}
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}, dropout={self.dropout}"

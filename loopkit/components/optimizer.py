@@ -6,13 +6,21 @@ The trainer sorts the parameters into groups and sets every group's ``lr`` befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import accumulate, compress
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat
+import torch.distributed as dist
+from annotated_types import Lt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor, nn
 
-from loopkit.registry import Fraction, register
+from loopkit.registry import Factory, Fraction, register, use
+
+Role = Literal["matrix", "vector", "embedding", "head"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +33,16 @@ class ParameterGroup:
         role: ``matrix`` for two or more dimensions inside of blocks, ``embedding`` and ``head`` for tables of the
             vocabulary and of positions, ``vector`` for all else.
         decay: False where a component has said that weight decay would change what it means.
+        names: What each parameter is called in the model; empty where nobody knows.
+        stacked: For parameters that hold several matrices one below the other, by identity: the rows of each.
     """
 
     name: str
-    params: list[torch.nn.Parameter]
-    role: Literal["matrix", "vector", "embedding", "head"]
+    params: list[nn.Parameter]
+    role: Role
     decay: bool = True
+    names: tuple[str, ...] = ()
+    stacked: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 class OptimizerRule:
@@ -47,6 +59,10 @@ class OptimizerRule:
             checkpoint of it can be resumed under another ZeRO stage.
         """
         raise NotImplementedError
+
+    def state_numbers(self, groups: list[ParameterGroup]) -> int:
+        """How many numbers the state holds, counters apart: two for each parameter unless a rule says otherwise."""
+        return 2 * sum(parameter.numel() for group in groups for parameter in group.params)
 
 
 @register("optimizer", "adamw", paper="arXiv:1711.05101")
@@ -85,3 +101,193 @@ class AdamW(OptimizerRule):
     def _rate(self, group: ParameterGroup) -> float:
         decays = group.decay and (self.decay == "all" or group.role != "vector")
         return self.weight_decay if decays else 0.0
+
+
+@register("optimizer", "muon", paper="arXiv:2502.16982", needs={"whole_matrices"})
+class Muon(OptimizerRule):
+    """Momentum made orthogonal for the matrices of the blocks, another optimizer for everything else.
+
+    b ← momentum · b + (1 - momentum) · g,   u = momentum · b + (1 - momentum) · g,
+    p ← p - lr · (s · orthogonal(u) + weight_decay · p)
+
+    orthogonal(u) is torch's: a few rounds of a quintic Newton-Schulz iteration in bf16 that bring the singular values
+    of u near 1 (0.7 to 1.2), slow on a CPU without bf16 instructions. It takes trained parameters of two dimensions
+    with more than one row and column; tables, the head, gains and biases go to ``others``.
+
+    Args:
+        weight_decay: Decay of the matrices per step, times the learning rate.
+        momentum: Share of the average gradient that is kept.
+        nesterov: Whether to look ahead, as in u above; otherwise u = b.
+        rounds: Of the Newton-Schulz iteration, fewer than 100.
+        scale: s for n rows and m columns: ``shape`` is sqrt(max(1, n / m)), Jordan's; ``rms`` is 0.2 sqrt(max(n, m)),
+            which gives updates the size of AdamW's, so that both share one learning rate (Moonshot's).
+        split: Whether matrices that a component keeps in one, as queries, keys and values, are each made orthogonal.
+        except_for: Names of matrices, as globs such as ``injection.*``, that ``others`` takes as well.
+        others: What updates everything else.
+        rates: Factors on the learning rate of what ``others`` takes, by role: embedding, head, vector, matrix.
+
+    Raises:
+        ValueError: If a pattern of ``except_for`` matches none of the matrices.
+
+    Paper: Jordan et al., Muon (2024), with the scale of Liu et al. (2025). Under ZeRO 1 and 2, where a rank holds a
+    part of every group, ranks gather the momentum, and each makes orthogonal the matrices that it holds a part of.
+    """
+
+    def __init__(
+        self,
+        *,
+        weight_decay: NonNegativeFloat = 0.1,
+        momentum: Fraction = 0.95,
+        nesterov: bool = True,
+        rounds: Annotated[PositiveInt, Lt(100)] = 5,
+        scale: Literal["shape", "rms"] = "rms",
+        split: bool = True,
+        except_for: list[str] | None = None,
+        others: Factory[OptimizerRule] = use("adamw"),
+        rates: dict[Literal["embedding", "head", "vector", "matrix"], PositiveFloat] | None = None,
+    ) -> None:
+        self.weight_decay, self.momentum, self.nesterov = weight_decay, momentum, nesterov
+        self.rounds, self.scale, self.split = rounds, scale, split
+        self.except_for, self.rates, self.others = except_for or [], rates or {}, others()
+
+    def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
+        matrices, rest = self._sort(groups)
+        settings: list[dict[str, Any]] = [
+            {
+                "params": group.params,
+                "name": group.name,
+                "weight_decay": self.weight_decay if group.decay else 0.0,
+                "momentum": self.momentum,
+                "nesterov": self.nesterov,
+                "shapes": [self._shapes(parameter, group) for parameter in group.params],
+            }
+            for group in matrices
+        ]
+        others = self.others.build(rest) if rest else None
+        roles = {id(parameter): group.role for group in rest for parameter in group.params}
+        for made in others.param_groups if others else ():
+            if (rate := self.rates.get(roles[id(made["params"][0])])) is not None:
+                made["lr_scale"] = made.get("lr_scale", 1.0) * rate
+        return MatricesApart(settings, others, rounds=self.rounds, scale=self.scale)
+
+    def state_numbers(self, groups: list[ParameterGroup]) -> int:
+        matrices, rest = self._sort(groups)
+        return sum(p.numel() for group in matrices for p in group.params) + self.others.state_numbers(rest)
+
+    def _sort(self, groups: list[ParameterGroup]) -> tuple[list[ParameterGroup], list[ParameterGroup]]:
+        """The groups of matrices, and those of everything else; none is empty."""
+        known = [name for group in groups if group.role == "matrix" for name in group.names]
+        for pattern in self.except_for:
+            if not any(fnmatchcase(name, pattern) for name in known):
+                some = ", ".join(known[:3])
+                raise ValueError(f"train.optimizer.except_for: no matrix matches {pattern!r}; there are {some}, ...")
+        mine = [[self._takes(group, n) for n in range(len(group.params))] for group in groups]
+        theirs = [[not taken for taken in flags] for flags in mine]
+        return _parts(groups, mine), _parts(groups, theirs)
+
+    def _takes(self, group: ParameterGroup, index: int) -> bool:
+        shape = group.params[index].shape
+        spared = group.names and any(fnmatchcase(group.names[index], pattern) for pattern in self.except_for)
+        return group.role == "matrix" and len(shape) == 2 and min(shape) > 1 and not spared
+
+    def _shapes(self, parameter: nn.Parameter, group: ParameterGroup) -> list[tuple[int, int]]:
+        rows, columns = parameter.shape
+        stacked = group.stacked.get(id(parameter), (rows,)) if self.split else (rows,)
+        return [(part, columns) for part in stacked]
+
+
+def _parts(groups: list[ParameterGroup], flags: list[list[bool]]) -> list[ParameterGroup]:
+    """Of each group the flagged parameters, where there are any."""
+    return [
+        replace(group, params=list(compress(group.params, kept)), names=tuple(compress(group.names, kept)))
+        for group, kept in zip(groups, flags, strict=True)
+        if any(kept)
+    ]
+
+
+class MatricesApart(torch.optim.Optimizer):
+    """Groups with ``shapes`` are matrices for Muon; another optimizer steps the rest, on the state of this one.
+
+    ZeRO 1 and 2 replace the parameters of a group by this rank's part of them, laid end to end in one flat tensor.
+
+    Args:
+        matrices: Groups with ``shapes``: for each parameter the rows and columns of the matrices in it, top to bottom.
+        others: Over everything else; its groups become groups of this optimizer. ``None``: there is nothing else.
+        rounds: Of the Newton-Schulz iteration.
+        scale: ``shape`` or ``rms``.
+    """
+
+    def __init__(
+        self, matrices: list[dict[str, Any]], others: torch.optim.Optimizer | None, *, rounds: int, scale: str
+    ) -> None:
+        self.others, self.rounds = others, rounds
+        self.adjust = {"shape": "original", "rms": "match_rms_adamw"}[scale]
+        super().__init__([*matrices, *(others.param_groups if others else [])], {"lr": 0.0})
+        self.defaults = {**(others.defaults if others else {}), **self.defaults}
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every group there is: ZeRO hands over one at a time."""
+        rest = [group for group in self.param_groups if "shapes" not in group]
+        if self.others is not None and rest:
+            self.others.param_groups, self.others.state = rest, self.state
+            self.others.step()
+        for group in self.param_groups:
+            if "shapes" in group:
+                for index, parameter in enumerate(group["params"]):
+                    if parameter.grad is not None:
+                        self._update(group, index, parameter, parameter.grad)
+
+    def _update(self, group: dict[str, Any], index: int, parameter: Tensor, gradient: Tensor) -> None:
+        state, momentum = self.state[parameter], group["momentum"]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter, requires_grad=False)
+        average = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        wanted = gradient.lerp(average, momentum) if group["nesterov"] else average
+        if parameter.dim() == 2:
+            parts = wanted.split([rows for rows, _ in group["shapes"][index]])
+            direction = torch.cat(self._orthogonal(parts))
+        else:
+            direction = self._flat([shape for shapes in group["shapes"] for shape in shapes], wanted)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=group["lr"])
+
+    def _flat(self, shapes: Sequence[tuple[int, int]], wanted: Tensor) -> Tensor:
+        """The directions of one rank's part of a flat group, from all parts of it."""
+        whole, first = _gather(wanted)
+        direction, end = torch.zeros_like(wanted), first + wanted.numel()
+        places = list(accumulate((rows * columns for rows, columns in shapes), initial=0))
+        for (rows, columns), place in zip(shapes, places, strict=False):
+            size = rows * columns
+            low, high = max(place, first), min(place + size, end)
+            if low < high:
+                (made,) = self._orthogonal([whole[place : place + size].view(rows, columns)])
+                direction[low - first : high - first] = made.flatten()[low - place : high - place]
+        return direction
+
+    def _orthogonal(self, matrices: Sequence[Tensor]) -> list[Tensor]:
+        """-s * orthogonal(matrix) of each, in fp32: where torch's Muon takes a matrix of zeros with that gradient."""
+        targets = [nn.Parameter(torch.zeros_like(matrix, dtype=torch.float32)) for matrix in matrices]
+        for target, matrix in zip(targets, matrices, strict=True):
+            target.grad = matrix.to(torch.float32)
+        torch.optim.Muon(
+            targets,
+            lr=1.0,
+            weight_decay=0.0,
+            momentum=0.0,
+            nesterov=False,
+            ns_steps=self.rounds,
+            adjust_lr_fn=self.adjust,
+        ).step()
+        return [target.detach() for target in targets]
+
+
+def _gather(part: Tensor) -> tuple[Tensor, int]:
+    """The parts of all ranks end to end, in bf16 as the iteration takes them, and where this rank's part begins."""
+    narrow = part.to(torch.bfloat16)
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return narrow, 0
+    if dist.get_backend() == "nccl":  # parts that are offloaded lie on the CPU
+        narrow = narrow.to(torch.device("cuda", torch.cuda.current_device()))
+    whole = narrow.new_empty(dist.get_world_size() * narrow.numel())
+    dist.all_gather_into_tensor(whole, narrow)
+    return whole, dist.get_rank() * narrow.numel()

@@ -1,8 +1,7 @@
 """Combinations that cannot work, refused before anything runs, each with the nearest setting that does.
 
 No component is named here: what a component needs, provides or lacks is data in its registration. ``SETTINGS`` is
-the one table
-of what the trainer's settings take away.
+the one table of what the trainer's settings take away.
 """
 
 from __future__ import annotations
@@ -37,18 +36,41 @@ class Setting:
     remedy: str
 
 
+ZERO: Path = ("train", "deepspeed", "zero_optimization")
+
 SETTINGS = (
     Setting(
-        ("train", "deepspeed", "zero_optimization", "stage"),
+        (*ZERO, "stage"),
         3,
         "double_backward",
         "ZeRO-3 cannot differentiate a gradient",
         "set train.deepspeed.zero_optimization.stage to 2, 1 or 0",
     ),
+    Setting(
+        (*ZERO, "stage"),
+        3,
+        "whole_matrices",
+        "ZeRO-3 cuts every matrix into parts that its optimizer never sees together",
+        "set train.deepspeed.zero_optimization.stage to 2, 1 or 0",
+    ),
+    Setting(
+        (*ZERO, "round_robin_gradients"),
+        True,
+        "whole_matrices",
+        "round_robin_gradients deals the matrices of a group out in another order",
+        "set train.deepspeed.zero_optimization.round_robin_gradients to false",
+    ),
+    Setting(
+        (*ZERO, "parameter_alignment"),
+        True,
+        "whole_matrices",
+        "parameter_alignment leaves gaps between the matrices of a group",
+        "set train.deepspeed.zero_optimization.parameter_alignment to false",
+    ),
 )
 """Everything the trainer provides unless one of these settings is in force."""
 
-PROVIDED_BY_TRAINER = frozenset({"double_backward", "jvp", "autocast"})
+PROVIDED_BY_TRAINER = frozenset({"double_backward", "jvp", "autocast", "whole_matrices"})
 
 
 def check(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:

@@ -56,6 +56,7 @@ class Work:
     Args:
         parameters: Parameters.
         trained: Those that are trained.
+        moments: Numbers that the optimizer keeps.
         looped: Those that every loop uses.
         loops: Mean number of loops.
         batch: Sequences of a step.
@@ -68,6 +69,7 @@ class Work:
 
     parameters: int
     trained: int
+    moments: int
     looped: int
     loops: float
     batch: int
@@ -79,7 +81,7 @@ class Work:
 
     def states(self, stage: int, gpus: int) -> States:
         """What lives through a step on one of so many GPUs."""
-        return States.of(self.parameters, self.trained, {**self.zero, "stage": stage}, gpus)
+        return States.of(self.parameters, self.trained, self.moments, {**self.zero, "stage": stage}, gpus)
 
 
 def layouts(work: Work, cluster: Cluster) -> Iterator[dict[str, Any]]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from torch import nn
 
-from loopkit.components.optimizer import ParameterGroup
-
-Role = Literal["matrix", "vector", "embedding", "head"]
+from loopkit.components.optimizer import ParameterGroup, Role
 
 
 def freeze(model: nn.Module, trainable: Sequence[str]) -> list[str]:
@@ -47,14 +44,33 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
         for name, parameter in module.named_parameters()
         if name in getattr(type(module), "no_decay", ())
     }
-    groups: dict[tuple[Role, bool], ParameterGroup] = {}
+    stacked = _stacked(model)
+    members: dict[tuple[Role, bool], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            role, decay = _role(name, parameter), id(parameter) not in spared
-            label = role if decay else f"{role}_no_decay"
-            group = groups.setdefault((role, decay), ParameterGroup(label, [], role, decay))
-            group.params.append(parameter)
-    return list(groups.values())
+            kind = _role(name, parameter), id(parameter) not in spared
+            members.setdefault(kind, []).append((name.removeprefix("model."), parameter))
+    return [
+        ParameterGroup(
+            role if decay else f"{role}_no_decay",
+            [parameter for _, parameter in found],
+            role,
+            decay,
+            names=tuple(name for name, _ in found),
+            stacked=stacked,
+        )
+        for (role, decay), found in members.items()
+    ]
+
+
+def _stacked(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """Rows of the matrices in a parameter, by identity, where its component says that it holds several."""
+    found: dict[int, tuple[int, ...]] = {}
+    for module in model.modules():
+        if declared := getattr(module, "stacked_rows", dict)():
+            own = dict(module.named_parameters())  # an adapter may have put another parameter in its place
+            found |= {id(own[name]): rows for name, rows in declared.items() if name in own}
+    return found
 
 
 def _role(name: str, parameter: nn.Parameter) -> Role:

@@ -13,6 +13,7 @@ from loopkit.components.supervision import Supervision
 from loopkit.model import LoopedModel
 from loopkit.model.cross_entropy import LOGITS
 from loopkit.recipe import Recipe
+from loopkit.training.groups import parameter_groups
 from loopkit.training.saved_bytes import straight_line
 
 LIVE = 1_000_000_000
@@ -32,7 +33,7 @@ class States:
     Args:
         parameters: fp32 weights.
         gradients: fp32 gradients.
-        optimizer: Two fp32 moments, as AdamW has; 0 where they are offloaded.
+        optimizer: fp32 state of the optimizer, two moments for AdamW; 0 where it is offloaded.
         buffers: Buckets of gradients under way, and under ZeRO-3 the parameters that are gathered at once.
     """
 
@@ -42,12 +43,13 @@ class States:
     buffers: int = 0
 
     @classmethod
-    def of(cls, count: int, trained: int, zero: Mapping[str, Any], world: int) -> States:
+    def of(cls, count: int, trained: int, moments: int, zero: Mapping[str, Any], world: int) -> States:
         """The states of a model on one of several ranks.
 
         Args:
             count: Parameters.
             trained: Those of them that are trained.
+            moments: Numbers that the optimizer keeps.
             zero: ``zero_optimization`` of the DeepSpeed configuration.
             world: Ranks.
         """
@@ -62,7 +64,7 @@ class States:
         return cls(
             parameters=4 * count // (world if stage == 3 else 1),
             gradients=4 * trained // (world if stage >= 2 else 1),
-            optimizer=0 if offloaded else 8 * trained // (world if stage >= 1 else 1),
+            optimizer=0 if offloaded else 4 * moments // (world if stage >= 1 else 1),
             buffers=buffers,
         )
 
@@ -161,17 +163,17 @@ def estimate(
     Raises:
         ValueError: If the model does not run on ``meta``, naming the setting that needs no estimate.
     """
-    count, trained = sizes(model)
-    states = States.of(count, trained, recipe.train.deepspeed.get("zero_optimization", {}), world)
+    states = States.of(*sizes(model, recipe), recipe.train.deepspeed.get("zero_optimization", {}), world)
     checkpointing = recipe.train.checkpointing
     found = activations(model, supervision, recipe, schedule, checkpointing, device)
     return Memory(states, found, max(recipe.train.batch // world, 1))
 
 
-def sizes(model: nn.Module) -> tuple[int, int]:
-    """Parameters, and those of them that are trained."""
+def sizes(model: nn.Module, recipe: Recipe) -> tuple[int, int, int]:
+    """Parameters, those of them that are trained, and numbers that the recipe's optimizer keeps for them."""
     parameters = list(model.parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    moments = recipe.train.optimizer.build().state_numbers(parameter_groups(model))
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad), moments
 
 
 def activations(

@@ -66,7 +66,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     asked = {recipe.train.checkpointing} | ({False, True} if assumptions.cluster else set())
     passes = {each: activations(model, objective.supervision, recipe, schedule, each, device) for each in asked}
     memory = Memory(
-        States.of(*sizes(model), zero, assumptions.world),
+        States.of(*sizes(model, recipe), zero, assumptions.world),
         passes[recipe.train.checkpointing],
         max(recipe.train.batch // assumptions.world, 1),
     )
@@ -90,7 +90,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     if assumptions.cluster is not None:
         recomputed = flops.forward(max(mean - backprop, 0) + 1, mean)
         work = Work(
-            *sizes(model),
+            *sizes(model, recipe),
             looped=count_parameters(model).looped,
             loops=schedule.mean,
             batch=recipe.train.batch,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
-from loopkit.components.optimizer import AdamW, ParameterGroup
+from loopkit.components.optimizer import AdamW, Muon, ParameterGroup
 
 
 def groups() -> list[ParameterGroup]:
@@ -41,3 +45,153 @@ def test_one_step_by_hand() -> None:
     built.step()
     # bias correction makes the first update the sign of the gradient
     assert weight.item() == pytest.approx(2.0 * (1 - 0.01 * 0.1) - 0.01, abs=1e-6)
+
+
+JORDAN = (3.4445, -4.7750, 2.0315)
+
+
+def newton_schulz(gradient: Tensor, rounds: int = 5) -> Tensor:
+    """Jordan's iteration in fp64: X ← a X + (b A + c A²) X with A = X Xᵀ, from X = G / ‖G‖."""
+    a, b, c = JORDAN
+    x = gradient.double() / gradient.double().norm()
+    for _ in range(rounds):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def muon(**options: Any) -> Muon:
+    return Muon(**({"others": AdamW, "weight_decay": 0.0, "momentum": 0.0, "scale": "shape"} | options))
+
+
+def direction(rule: Muon, gradients: list[Tensor], stacked: tuple[int, ...] = ()) -> Tensor:
+    """Where the last of some steps goes, in units of the learning rate."""
+    weight = torch.nn.Parameter(torch.zeros(gradients[0].shape))
+    rows = {id(weight): stacked} if stacked else {}
+    built = rule.build([ParameterGroup("matrix", [weight], "matrix", names=("w",), stacked=rows)])
+    built.param_groups[0]["lr"] = 0.5
+    for gradient in gradients:
+        before, weight.grad = weight.detach().clone(), gradient.clone()
+        built.step()
+    return (before - weight.detach()) / 0.5
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (32, 32)])
+def test_muon_goes_where_the_iteration_in_fp64_goes(shape: tuple[int, int]) -> None:
+    gradient = drawn(*shape)
+    found = direction(muon(), [gradient]) / math.sqrt(max(1.0, shape[0] / shape[1]))
+    expected = newton_schulz(gradient)
+    assert (found - expected).abs().max() < 0.03 * expected.abs().max()  # bf16 has 8 bits
+    # and that is nearly U Vᵀ: the singular values are near 1, the singular vectors are those of the gradient
+    u, _, vh = torch.linalg.svd(gradient.double(), full_matrices=False)
+    inside = u.T @ found.double() @ vh.T
+    assert ((inside.diagonal() > 0.6) & (inside.diagonal() < 1.25)).all()
+    assert (inside - inside.diagonal().diag()).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("shape", math.sqrt(48 / 16)), ("rms", 0.2 * math.sqrt(48))])
+def test_the_scale_of_muon(scale: str, factor: float) -> None:
+    gradient = drawn(48, 16)
+    ratio = direction(muon(scale=scale), [gradient]) / newton_schulz(gradient)
+    assert ratio.median().item() == pytest.approx(factor, rel=0.02)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_momentum_by_hand(nesterov: bool) -> None:
+    gradients = [drawn(12, 20, seed=seed) for seed in range(3)]
+    average = torch.zeros(12, 20)
+    for gradient in gradients:
+        average = 0.8 * average + 0.2 * gradient
+    wanted = 0.8 * average + 0.2 * gradients[-1] if nesterov else average
+    expected = newton_schulz(wanted)
+    found = direction(muon(momentum=0.8, nesterov=nesterov), gradients)
+    assert (found - expected).abs().max() < 0.04 * expected.abs().max()
+
+
+def test_muon_decays_a_weight_apart_from_its_gradient() -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    built = muon(weight_decay=0.3).build([ParameterGroup("matrix", [weight], "matrix")])
+    weight.grad = torch.zeros(2, 3)
+    built.param_groups[0]["lr"] = 0.1
+    built.step()
+    assert weight.flatten().tolist() == pytest.approx([1 - 0.1 * 0.3] * 6)
+
+
+def test_stacked_matrices_are_made_orthogonal_one_by_one() -> None:
+    parts = [drawn(8, 16), 100 * drawn(4, 16, seed=1), drawn(4, 16, seed=2)]
+    together = torch.cat(parts)
+    apart = torch.cat([direction(muon(), [part]) for part in parts])
+    assert direction(muon(), [together], (8, 4, 4)).equal(apart)
+    as_one = direction(muon(split=False), [together], (8, 4, 4))
+    assert as_one.equal(direction(muon(), [together]))
+    assert not torch.allclose(as_one, apart, atol=0.1)
+
+
+def mixed() -> list[ParameterGroup]:
+    def parameters(*shapes: tuple[int, ...]) -> list[torch.nn.Parameter]:
+        return [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]
+
+    return [
+        ParameterGroup("embedding", parameters((5, 4)), "embedding", names=("embedding.tokens.weight",)),
+        ParameterGroup(
+            "matrix",
+            parameters((4, 4), (1, 4), (2, 4, 4), (4, 6)),
+            "matrix",
+            names=("core.up.weight", "gate.weight", "core.experts", "injection.mix.weight"),
+        ),
+        ParameterGroup("vector", parameters((4,)), "vector", names=("core.gain",)),
+        ParameterGroup("matrix_no_decay", parameters((3, 3)), "matrix", decay=False, names=("injection.b",)),
+    ]
+
+
+def sorted_out(rule: Muon) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]], torch.optim.Optimizer]:
+    """Shapes of what is updated as matrices, and of the rest."""
+    built = rule.build(mixed())
+    both: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+    for group in built.param_groups:
+        both["shapes" not in group].extend(tuple(parameter.shape) for parameter in group["params"])
+    return *both, built
+
+
+def test_muon_takes_the_matrices_of_blocks_and_leaves_the_rest() -> None:
+    matrices, others, built = sorted_out(muon(weight_decay=0.2))
+    assert matrices == [(4, 4), (4, 6), (3, 3)]
+    assert others == [(5, 4), (1, 4), (2, 4, 4), (4,)]
+    assert [group["weight_decay"] for group in built.param_groups] == [0.2, 0.0, 0.01, 0.01, 0.01]
+    matrices, others, _ = sorted_out(muon(except_for=["injection.*"]))
+    assert matrices == [(4, 4)]
+    assert others == [(5, 4), (1, 4), (2, 4, 4), (4, 6), (4,), (3, 3)]
+    with pytest.raises(ValueError, match=r"no matrix matches 'injektion\.\*'; there are core\.up\.weight"):
+        muon(except_for=["injektion.*"]).build(mixed())
+
+
+def test_rates_scale_the_learning_rate_by_role() -> None:
+    _, _, built = sorted_out(muon(rates={"embedding": 10.0, "matrix": 0.5}))
+    scales = {group["name"]: group.get("lr_scale", 1.0) for group in built.param_groups if "shapes" not in group}
+    assert scales == {"embedding": 10.0, "matrix": 0.5, "vector": 1.0}
+    assert all("lr_scale" not in group for group in built.param_groups if "shapes" in group)
+
+
+def test_the_others_are_stepped_by_the_rule_given() -> None:
+    ours, theirs = mixed(), mixed()
+    built = muon(others=lambda: AdamW(weight_decay=0.3, eps=1e-4)).build(ours)
+    alone = AdamW(weight_decay=0.3, eps=1e-4).build([theirs[0], theirs[2]])
+    for seed in range(3):
+        for group, other in zip(ours, theirs, strict=True):
+            for one, two in zip(group.params, other.params, strict=True):
+                one.grad = two.grad = drawn(*one.shape, seed=seed)
+        for group in (*built.param_groups, *alone.param_groups):
+            group["lr"] = 0.01
+        built.step(), alone.step()
+    for index in (0, 2):
+        assert ours[index].params[0].equal(theirs[index].params[0])
+
+
+def test_a_model_without_matrices_and_one_of_matrices_alone() -> None:
+    groups = mixed()
+    assert all("shapes" not in group for group in muon().build([groups[0], groups[2]]).param_groups)
+    assert all("shapes" in group for group in muon().build([groups[3]]).param_groups)

@@ -77,6 +77,15 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("evaluate.depths=0", "must be"),
         ("train.trainable=[]", "must be a list, each entry text with at least 1"),
         ("train.deepspeed={train_batch_size: 3}", "set train.batch instead"),
+        ("train={optimizer: muon, deepspeed: {zero_optimization: {stage: 3}}}", "needs whole_matrices; ZeRO-3 cuts"),
+        (
+            "train={optimizer: muon, deepspeed: {zero_optimization: {stage: 1, round_robin_gradients: true}}}",
+            "set train.deepspeed.zero_optimization.round_robin_gradients to false",
+        ),
+        (
+            "train={optimizer: muon, deepspeed: {zero_optimization: {stage: 2, parameter_alignment: true}}}",
+            "set train.deepspeed.zero_optimization.parameter_alignment to false",
+        ),
         ("objective.supervision=exit_weighted", "needs gate, which nothing in this recipe provides"),
         ("objective.supervision=exit_weighted", "choose gate 'linear'"),
         ("model.readout=[norm]", "must be the name of a readout or a map"),

@@ -46,6 +46,7 @@ FAULTS: list[tuple[type, str, str]] = [
     (wrong.LosesSilently, "round trip", "nothing is lost, and decoding gives another text"),
     (wrong.Shuffles, "seed", "another order"),
     (wrong.ForgetsVectors, "covers", "does not take each parameter exactly once"),
+    (wrong.MiscountsItsState, "state numbers", r"not as large as it says\n  seen: it says 360 and holds 180"),
     (wrong.ClimbsPast, "rate", "goes above its peak"),
     (wrong.OneKeyForAll, "requests", "two of its requests have one key"),
     (wrong.EndsTheProcess, "logs", "its open ends the process"),

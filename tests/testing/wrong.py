@@ -478,6 +478,14 @@ class ForgetsVectors(OptimizerRule):
         return torch.optim.SGD([p for group in groups for p in group.params if p.dim() > 1], lr=0.0)
 
 
+@register("optimizer", "miscounts_its_state")
+class MiscountsItsState(OptimizerRule):
+    """Keeps one number for each parameter and leaves it at the two that a rule has unless it says otherwise."""
+
+    def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for group in groups for p in group.params], lr=0.0, momentum=0.9)
+
+
 @register("lr", "climbs_past")
 class ClimbsPast(LearningRate):
     """Climbs to twice its peak."""

@@ -22,6 +22,7 @@ def work(**changed: Any) -> Work:
     options: dict[str, Any] = {
         "parameters": 7 * BILLION,
         "trained": 7 * BILLION,
+        "moments": 14 * BILLION,
         "looped": 6 * BILLION,
         "loops": 4,
         "batch": 1024,
@@ -60,9 +61,9 @@ def test_zero_3_keeps_what_it_has_gathered() -> None:
 
 
 def test_an_offloaded_optimizer_takes_nothing_here() -> None:
-    assert States.of(100, 100, {"stage": 2, "offload_optimizer": {"device": "cpu"}}, 4).optimizer == 0
-    assert States.of(100, 100, {"stage": 2, "offload_optimizer": {"device": "none"}}, 4).optimizer == 200
-    assert States.of(100, 40, {}, 1) == States(400, 160, 320, 0)  # frozen parameters have neither
+    assert States.of(100, 100, 200, {"stage": 2, "offload_optimizer": {"device": "cpu"}}, 4).optimizer == 0
+    assert States.of(100, 100, 200, {"stage": 2, "offload_optimizer": {"device": "none"}}, 4).optimizer == 200
+    assert States.of(100, 40, 80, {}, 1) == States(400, 160, 320, 0)  # frozen parameters have neither
 
 
 def test_what_fits_is_the_largest_micro_batch_in_the_share_of_memory() -> None:

@@ -86,6 +86,21 @@ def test_loops_of_their_own_resume_too(
     assert_same_bits(tmp_path / "whole", tmp_path / "halves", 5)
 
 
+@pytest.mark.parametrize("stage", [0, 1])
+def test_muon_resumes_too(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+    zero = f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}"
+    make = recipe("train.optimizer={type: muon, rates: {embedding: 3}}", zero, "train.steps=5")
+    fit(make, tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        stop_at(patched, Display, "step", 2, signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            fit(make, tmp_path / "halves")
+    fit(make, tmp_path / "halves", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "halves", 5)
+    kept = [name for name in tensors(tmp_path / "whole", 5) if name.endswith("/momentum_buffer")]
+    assert len(kept) == 5  # the matrices of the one block
+
+
 def test_a_killed_run_goes_on_from_its_last_checkpoint(recipe: Maker, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "killed")
     folder = RunFolder(tmp_path / "killed")

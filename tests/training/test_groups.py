@@ -8,7 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from loopkit.model import build_model
+from loopkit.objective import build_objective
 from loopkit.training.groups import freeze, parameter_groups
+from loopkit.training.module import TrainingModule
+from tests.training.conftest import Maker
 
 
 class Diagonal(nn.Module):
@@ -42,6 +46,16 @@ def test_every_trained_parameter_is_in_exactly_one_group() -> None:
         ("vector", "vector", True, 3),
         ("matrix_no_decay", "matrix", False, 1),
     }
+
+
+def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:
+    made = recipe()
+    model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
+    groups = parameter_groups(TrainingModule(model, build_objective(made.objective), seed=1, precision="fp32"))
+    names = {name: parameter for group in groups for name, parameter in zip(group.names, group.params, strict=True)}
+    assert names.keys() == {name for name, _ in model.named_parameters()}
+    qkv = names["core.blocks.0.attention.qkv.weight"]
+    assert all(group.stacked == {id(qkv): (16, 16, 16)} for group in groups)
 
 
 def test_patterns_choose_what_is_trained() -> None:

@@ -22,6 +22,7 @@ from loopkit.training.saved_bytes import saved_bytes
 from tests.training.conftest import Maker
 
 WIDE = ("model.width=64", "data.length=64", "train.schedule={type: fixed, loops: 4}")
+MATRICES = ((192, 64), (64, 64), (128, 64), (128, 64), (64, 128))  # of its one block
 
 
 def made(recipe: Recipe, **options: Any) -> Memory:
@@ -108,6 +109,13 @@ def test_states_are_shared_out_by_zero(recipe: Maker) -> None:
     shared = [(m.parameters, m.gradients, m.optimizer) for m in (stage(1), stage(2), stage(3))]
     p, o = whole.parameters, whole.optimizer
     assert shared == [(p, p, o // 4), (p, p // 4, o // 4), (p // 4, p // 4, o // 4)]
+
+
+def test_muon_keeps_one_number_for_each_parameter_of_a_matrix(recipe: Maker) -> None:
+    adamw, muon = made(recipe(*WIDE)).states, made(recipe(*WIDE, "train.optimizer=muon")).states
+    blocks = 4 * sum(rows * columns for rows, columns in MATRICES)
+    assert muon.optimizer == adamw.optimizer - blocks
+    assert 0 < blocks < muon.parameters
 
 
 def test_the_room_on_this_machine() -> None:

@@ -25,6 +25,8 @@ STILL = (
 REGULARIZERS = ("objective.regularizers={norm_penalty: {weight: 0.01}}",)
 JACOBIAN = ("objective.regularizers={norm_penalty: {weight: 0.01}, jsrr: {product: vjp, scope: sample, weight: 0.1}}",)
 """Differentiated within the forward pass; its random vectors belong to the samples, whichever rank has them."""
+MUON = (*REGULARIZERS, "train.optimizer={type: muon, weight_decay: 0.01, scale: shape, others: {eps: 1e-3}}")
+"""Matrices that no rank holds whole under ZeRO 1 and 2."""
 RUNS = {
     f"zero{stage}-{per}": (
         *STILL,
@@ -36,6 +38,10 @@ RUNS = {
 }
 RUNS |= {
     f"zero{stage}-jacobian": (*STILL, *JACOBIAN, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
+    for stage in (0, 1, 2)
+}
+RUNS |= {
+    f"zero{stage}-muon": (*STILL, *MUON, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
     for stage in (0, 1, 2)
 }
 RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
@@ -63,8 +69,8 @@ def alone(folder: Path) -> dict[str, Path]:
     from loopkit.recipe import load_recipe
 
     found = {}
-    for per in ("step", "micro_step", "sequence", "jacobian"):
-        joined = (*JACOBIAN,) if per == "jacobian" else (*REGULARIZERS, f"train.loops_per={per}")
+    for per in ("step", "micro_step", "sequence", "jacobian", "muon"):
+        joined = {"jacobian": JACOBIAN, "muon": MUON}.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
         found[per] = folder / "alone" / per
         found[per].parent.mkdir(exist_ok=True)

@@ -115,6 +115,24 @@ def state(subject: Subject) -> None:
         raise Violation("going on from its saved state gives other numbers", hint="keep nothing outside of self.state")
 
 
+@rule("state numbers", KIND, after=("state",))
+def state_numbers(subject: Subject) -> None:
+    """It says how many numbers its state holds, for plans of memory."""
+    for variant in subject.variants:
+        made, rule_ = groups(), subject.build(variant.options)
+        optimizer = rule_.build(made)
+        steps(optimizer, made, 1)
+        held = sum(
+            value.numel()
+            for parameter, kept in optimizer.state.items()
+            for value in kept.values()
+            if isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape
+        )
+        if (said := rule_.state_numbers(made)) != held:
+            seen = f"it says {said} and holds {held} {variant.name}".rstrip()
+            raise Violation("its state is not as large as it says", seen, "override state_numbers(groups)")
+
+
 def _storable(value: Any, parameter: Tensor) -> bool:
     if isinstance(value, Tensor):
         return value.shape in (parameter.shape, torch.Size([]), torch.Size([1]))

@@ -29,3 +29,6 @@ class Template(OptimizerRule):
         ]
         # lr 0: the trainer sets it before every step
         return torch.optim.SGD(settings, lr=0.0, momentum=self.momentum, nesterov=self.momentum > 0)
+
+    def state_numbers(self, groups: list[ParameterGroup]) -> int:
+        return sum(p.numel() for group in groups for p in group.params) if self.momentum else 0
