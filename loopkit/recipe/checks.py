@@ -75,7 +75,7 @@ PROVIDED_BY_TRAINER = frozenset({"double_backward", "jvp", "autocast", "whole_ma
 
 def check(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
     """Every combination of a walked recipe that cannot work."""
-    for rule in (_needs, _most_loops, _backprop, _micro_batch, _depths, _deepspeed):
+    for rule in (_needs, _most_loops, _backprop, _loops_per, _micro_batch, _depths, _deepspeed):
         yield from rule(walk, values)
 
 
@@ -136,6 +136,17 @@ def _backprop(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
         path = ("train", "backprop")
         message = f"{backprop} loops cannot carry gradient: the schedule runs at most {most}"
         yield _problem(walk, path, message, f"{most} or less, or all", ("train", "schedule", str(option)))
+
+
+def _loops_per(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
+    """Sequences of unequal depth share one pass, whose number of loops is that of the deepest."""
+    path = ("train", "loops_per")
+    if _at(values, path) == "sequence":
+        for place, schema in walk.chosen.items():
+            if place[0] == "model" and schema.traits.get("uses_total"):
+                who = f"{schema.kind} '{schema.name}' at {'.'.join(place)}"
+                message = f"{who} depends on how many loops a pass has, which says nothing about one sequence of it"
+                yield _problem(walk, path, message, "step or micro_step", place)
 
 
 def _micro_batch(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:

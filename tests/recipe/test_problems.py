@@ -111,6 +111,34 @@ def test_each_fault_is_one_problem_with_a_remedy(write, override: str, said: str
     assert said in one(write, override)
 
 
+HURRIED = """\
+from loopkit.components.core import Stack
+from loopkit.registry import register
+
+@register("core", "hurried", uses_total=True)
+class Hurried(Stack):
+    '''Loops that know how many there are.
+
+    Args:
+        layers: Number of blocks.
+    '''
+
+    def __init__(self, block: object, *, layers: int = 1) -> None:
+        super().__init__(block, layers=layers)
+"""
+
+
+def test_depths_of_sequences_do_not_suit_what_depends_on_the_number_of_loops(write) -> None:
+    write(HURRIED, "hurried.py")
+    mine = BASE.replace("core: 2", "core: hurried") + "plugins: [hurried.py]\n"
+    load_recipe(write(mine))
+    load_recipe(write(mine), overrides=["train.loops_per=micro_step"])
+    load_recipe(write(), overrides=["train.loops_per=sequence"])
+    text = one(write, text=mine.replace("schedule: 2", "schedule: 2, loops_per: sequence"))
+    assert "mine.yaml:8: train.loops_per: core 'hurried' at model.core depends on how many loops a pass has" in text
+    assert "hint: step or micro_step" in text
+
+
 def test_one_source_of_text_replaces_the_inherited_one(write) -> None:
     write(BASE.replace("source: python_docs", "source: {type: text, path: a.txt}"), "parent.yaml")
     child = load_recipe(write("extends: parent.yaml\ndata: {source: {files: {train: b.txt}}}\n"))
