@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
 from loopkit.components.position import Position
 from loopkit.loop import Step
-from loopkit.registry import Divides, Factory, Fraction, register
+from loopkit.registry import AtMost, Divides, Factory, Fraction, register
 
 
 class Attention(nn.Module):
-    """Mixes tokens. Wiring: ``width``, ``position``, ``layer``, ``max_loops``.
+    """Mixes tokens. Wiring: ``width``, ``position``, ``layer``, ``max_loops``, ``vocabulary``.
 
     The projection back into the stream is called ``out``: ``init: scaled`` finds it by that name. Nobody may look at a
     key whose position is ``PAD``, nor at a later position than its own.
@@ -48,7 +48,7 @@ class Attention(nn.Module):
 class CausalAttention(Attention):
     """Softmax attention in which a token sees itself and what came before.
 
-    softmax(q k^T / sqrt(R)) v
+    softmax(q k^T / sqrt(R)) v,   with a value embedding v + 2 sigmoid(W x) * table[token]
 
     Args:
         heads: Number of query heads.
@@ -60,9 +60,19 @@ class CausalAttention(Attention):
         out_bias: Whether the output projection has a bias.
         dropout: Rate on the attention weights.
         out_dropout: Rate on the output.
+        value_embeddings: Layers with a table of their own that adds a vector of the token itself to its values: all,
+            those of even or odd number, or a list of numbers, counted from 0 through prelude, core and coda, where a
+            layer of the core counts once and uses its table in every loop. ``None``: no layer.
+        value_gate: Of the input's channels, how many decide for each key head by which factor, from 0 to 2, the vector
+            is taken. ``None``: the factor is 1.
+        value_std: Standard deviation of the first tables. ``None``: ``init`` draws them.
 
     Raises:
-        ValueError: If heads does not divide width and head_size is not given, or both biases are asked for.
+        ValueError: If heads does not divide width and head_size is not given, if both biases are asked for, or if the
+            block around it does not say how many tokens there are and the layer has a table.
+
+    Paper: The value embeddings are Parcae's (arXiv:2604.12946), whose code has them in every second layer, the last one
+    among them, with 32 channels for the gate and tables from N(0, 1).
     """
 
     def __init__(
@@ -70,6 +80,7 @@ class CausalAttention(Attention):
         width: int,
         position: Position,
         layer: int,
+        vocabulary: int | None = None,
         *,
         heads: Annotated[PositiveInt, Divides("width")],
         kv_heads: Annotated[PositiveInt, Divides("heads")] | None = None,
@@ -80,6 +91,9 @@ class CausalAttention(Attention):
         out_bias: bool = False,
         dropout: Fraction = 0.0,
         out_dropout: Fraction = 0.0,
+        value_embeddings: Literal["all", "even", "odd"] | list[NonNegativeInt] | None = None,
+        value_gate: Annotated[PositiveInt, AtMost("width")] | None = None,
+        value_std: PositiveFloat | None = None,
     ) -> None:
         super().__init__()
         if head_size is None and width % heads:
@@ -101,6 +115,13 @@ class CausalAttention(Attention):
         self.out = nn.Linear(heads * self.head_size, width, bias=out_bias)
         self.norm_q = None if qk_norm is None else qk_norm(width=self.head_size)
         self.norm_k = None if qk_norm is None else qk_norm(width=self.head_size)
+        self.value_std = value_std
+        self.value_table = self.value_gate = None
+        if _has_table(layer, value_embeddings):
+            if vocabulary is None:
+                raise ValueError("attention: value_embeddings need a block that hands on the size of the vocabulary")
+            self.value_table = nn.Embedding(vocabulary, self.kv_heads * self.head_size)
+            self.value_gate = None if value_gate is None else nn.Linear(value_gate, self.kv_heads, bias=False)
         self.cached_numbers = 2 * self.kv_heads * self.head_size
         self._position = (position,)  # in a tuple, because its parameters belong to the model and not to every layer
 
@@ -112,6 +133,8 @@ class CausalAttention(Attention):
         q, k, v = (part.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for part in made.split(sizes, dim=-1))
         if self.norm_q is not None and self.norm_k is not None:
             q, k = self.norm_q(q).to(v.dtype), self.norm_k(k).to(v.dtype)
+        if self.value_table is not None:
+            v = v + self._of_tokens(self.value_table, x, step).to(v.dtype)
         q, k = self._position[0].rotate(q, k, step.positions)
         mask = None
         if step.cache is not None:
@@ -125,9 +148,21 @@ class CausalAttention(Attention):
         mixed = attend(q, k, v, mask, self.dropout if self.training else 0.0)
         return F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.out_dropout, self.training)
 
+    def _of_tokens(self, table: nn.Embedding, x: Tensor, step: Step) -> Tensor:
+        """What the tokens themselves add to their values, ``[B, G, T, R]``."""
+        if step.tokens is None:
+            raise ValueError("attention: value_embeddings need the tokens; read a state within the pass that made it")
+        added = table(step.tokens).unflatten(-1, (-1, self.head_size))
+        if self.value_gate is not None:
+            gate = 2 * self.value_gate(x[..., : self.value_gate.in_features]).sigmoid()
+            added = gate[..., None] * added
+        return added.transpose(1, 2)
+
     def reset_parameters(self) -> None:
         if self.qk_bias is not None:
             nn.init.zeros_(self.qk_bias)
+        if self.value_table is not None and self.value_std is not None:
+            nn.init.normal_(self.value_table.weight, std=self.value_std)
 
     def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
@@ -144,6 +179,13 @@ class CausalAttention(Attention):
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}, dropout={self.dropout}"
+
+
+def _has_table(layer: int, which: str | list[int] | None) -> bool:
+    """Whether a layer has a value embedding."""
+    if isinstance(which, list):
+        return layer in which
+    return which == "all" or which == ("odd" if layer % 2 else "even")
 
 
 def attend(q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

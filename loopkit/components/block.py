@@ -16,7 +16,7 @@ from loopkit.registry import Factory, Fraction, register, use
 
 class Block(nn.Module):
     """One layer. Wiring: ``width``, ``position``, ``layer`` (its number in the whole model), ``max_loops`` (0 in
-    prelude and coda, which run once)."""
+    prelude and coda, which run once), ``vocabulary`` (number of tokens)."""
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """``[B, T, D]`` to the same shape."""
@@ -43,6 +43,7 @@ class Transformer(Block):
         position: Position,
         layer: int,
         max_loops: int,
+        vocabulary: int | None = None,
         *,
         attention: Factory[Attention] = use("causal"),
         mlp: Factory[Mlp] = use("swiglu"),
@@ -55,7 +56,8 @@ class Transformer(Block):
         def make_norm() -> Norm:
             return norm(width=width)
 
-        self.attention = attention(width=width, position=position, layer=layer, max_loops=max_loops)
+        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        self.attention = attention(width=width, position=position, **place)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
         self.around_attention = placement(norm=make_norm)
         self.around_mlp = placement(norm=make_norm)

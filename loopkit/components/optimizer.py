@@ -31,7 +31,7 @@ class ParameterGroup:
         name: What the group is called in logs and checkpoints.
         params: The parameters, in the order of the model.
         role: ``matrix`` for two or more dimensions inside of blocks, ``embedding`` and ``head`` for tables of the
-            vocabulary and of positions, ``vector`` for all else.
+            vocabulary and of positions wherever they stand, ``vector`` for all else.
         decay: False where a component has said that weight decay would change what it means.
         names: What each parameter is called in the model; empty where nobody knows.
         stacked: For parameters that hold several matrices one below the other, by identity: the rows of each.

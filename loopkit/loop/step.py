@@ -33,6 +33,7 @@ class Step:
         records: What components leave for regularizers and for the next loop, ``[B, ...]`` or scalars. Assign by
             key: recomputation must not count twice.
         earlier: What the loop before left, for the same sequences; zeros for one that begins now. Empty in loop 1.
+        tokens: ``[B, T]`` int64; ``None`` where a state is read outside of a pass.
     """
 
     k: int
@@ -46,6 +47,7 @@ class Step:
     in_order: bool = True
     records: dict[str, Tensor] = field(default_factory=dict)
     earlier: Mapping[str, Tensor] = field(default_factory=dict)
+    tokens: Tensor | None = None
 
     @property
     def t(self) -> float:

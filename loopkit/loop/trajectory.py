@@ -177,9 +177,9 @@ class Trajectory:
     ) -> Step:
         """What the components of loop ``k`` are told."""
         noise = self.noise.fold(k)
-        positions, e = self.batch.positions, self.e
+        positions, tokens, e = self.batch.positions, self.batch.tokens, self.e
         if rows is not None:
-            noise, positions, e = noise.rows(rows), positions[rows], e[rows]
+            noise, positions, tokens, e = noise.rows(rows), positions[rows], tokens[rows], e[rows]
         return Step(
             k=k,
             loops=self.loops,
@@ -192,6 +192,7 @@ class Trajectory:
             in_order=bool(self.batch.in_order),
             records={} if records is None else records,
             earlier=self._earlier(k, rows),
+            tokens=tokens,
         )
 
     def note(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:

@@ -56,7 +56,7 @@ class LoopedModel(nn.Module):
         self.max_length, self.max_loops = max_length, max_loops
         self.checkpointing = False
         width = model.width
-        parts = Parts(width=width, max_length=max_length, max_loops=max_loops)
+        parts = Parts(width=width, max_length=max_length, max_loops=max_loops, vocabulary=vocabulary)
         looped = {"width": width, "max_loops": max_loops}
         scale, dropout = model.embedding.scale, model.embedding.dropout
         self.embedding = Embedding(vocabulary, width, scale=scale, dropout=dropout)
@@ -200,7 +200,8 @@ class LoopedModel(nn.Module):
             k: The loop that the state belongs to.
             at: The loop that counts as the last, >= k.
             dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
-            within: The pass that the state belongs to, for positions, noise and cache. ``None``: positions 0, 1, 2...
+            within: The pass that the state belongs to, for positions, tokens, noise and cache. ``None``: positions
+                0, 1, 2... and no tokens.
         """
         if dtype is not None:
             parts: dict[str, nn.Module] = {"coda": self.coda, "readout": self.readout, "position": self.position}
@@ -210,6 +211,8 @@ class LoopedModel(nn.Module):
         h = self.emit(s)
         t = within if within is not None else self._bare(h, at)
         step = t.context(at + 1, s)
+        if within is None:
+            step = replace(step, tokens=None)
         if at != t.loops.total:
             step = replace(step, loops=Loops.fixed(at))
         if step.cache is not None:

@@ -19,10 +19,12 @@ class Parts:
         width: Channels of the stream.
         max_length: Longest sequence.
         max_loops: Most loops in training.
+        vocabulary: Number of tokens.
     """
 
-    def __init__(self, *, width: int, max_length: int, max_loops: int) -> None:
+    def __init__(self, *, width: int, max_length: int, max_loops: int, vocabulary: int) -> None:
         self.width = width
+        self.vocabulary = vocabulary
         self.max_length = max_length
         self.max_loops = max_loops
         self.layers = 0
@@ -58,8 +60,8 @@ class Parts:
 
         def next_block() -> Block:
             layer, self.layers = self.layers, self.layers + 1
-            wiring = {"width": self.width, "position": position, "layer": layer, "max_loops": max_loops}
-            block: Block = self.build(path, spec, **wiring)
+            wiring = {"width": self.width, "layer": layer, "max_loops": max_loops, "vocabulary": self.vocabulary}
+            block: Block = self.build(path, spec, position=position, **wiring)
             return block
 
         return next_block

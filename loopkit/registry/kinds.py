@@ -31,9 +31,11 @@ class Kind:
         return f"loopkit.{self.name}"
 
 
+_IN_BLOCKS = ("width", "position", "layer", "max_loops", "vocabulary")
+
 _ALL = (
-    Kind("block", "Block", "one layer of prelude, core or coda", ("width", "position", "layer", "max_loops")),
-    Kind("attention", "Attention", "how tokens look at each other", ("width", "position", "layer", "max_loops")),
+    Kind("block", "Block", "one layer of prelude, core or coda", _IN_BLOCKS),
+    Kind("attention", "Attention", "how tokens look at each other", _IN_BLOCKS),
     Kind("mlp", "Mlp", "the channel mixer of a block", ("width", "layer", "max_loops")),
     Kind("norm", "Norm", "how a vector is normalised", ("width",)),
     Kind("placement", "Placement", "where the norm sits around a sublayer", ("norm",)),

@@ -45,10 +45,12 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
         if name in getattr(type(module), "no_decay", ())
     }
     stacked = _stacked(model)
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     members: dict[tuple[Role, bool], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            kind = _role(name, parameter), id(parameter) not in spared
+            role: Role = "embedding" if id(parameter) in tables else _role(name, parameter)
+            kind = role, id(parameter) not in spared
             members.setdefault(kind, []).append((name.removeprefix("model."), parameter))
     return [
         ParameterGroup(

@@ -13,16 +13,18 @@ from loopkit.components.attention import CausalAttention, attend
 from loopkit.components.norm import RMSNorm
 from loopkit.components.position import NoPosition, Rope
 from loopkit.loop import PAD
+from loopkit.testing import NotChecked, cases
 from tests.components.steps import random, step_for
 
 
 def attention(width: int = 8, **options: Any) -> CausalAttention:
     torch.manual_seed(0)
-    return CausalAttention(width, options.pop("position", NoPosition()), 0, **({"heads": 2} | options)).eval()
+    wiring = {"position": options.pop("position", NoPosition()), "layer": options.pop("layer", 0)}
+    return CausalAttention(width, **wiring, **({"heads": 2} | options)).eval()
 
 
-def by_hand(module: CausalAttention, x: Tensor) -> Tensor:
-    """One query at a time."""
+def by_hand(module: CausalAttention, x: Tensor, extra: Tensor | None = None) -> Tensor:
+    """One query at a time; ``extra``, ``[B, T, G, R]``, is added to the values."""
     size, group = module.head_size, module.heads // module.kv_heads
     rows = module.qkv(x)
     out = torch.zeros(*x.shape[:2], module.heads * size, dtype=x.dtype)
@@ -33,6 +35,8 @@ def by_hand(module: CausalAttention, x: Tensor) -> Tensor:
                 first = (module.heads + head // group) * size
                 k = rows[b, : t + 1, first : first + size]
                 v = rows[b, : t + 1, first + module.kv_heads * size : first + (module.kv_heads + 1) * size]
+                if extra is not None:
+                    v = v + extra[b, : t + 1, head // group]
                 if module.norm_q is not None and module.norm_k is not None:
                     q, k = module.norm_q(q), module.norm_k(k)
                 out[b, t, head * size : (head + 1) * size] = (k @ q / math.sqrt(size)).softmax(0) @ v
@@ -177,3 +181,56 @@ def test_roles_name_the_rows_that_make_them() -> None:
             mean = values.cumsum(1) / torch.arange(1, 6)[:, None]
             torch.testing.assert_close(module(x, step_for(x)), module.out(mean))
             matrix.weight[rows] = kept
+
+
+TOKENS = torch.tensor([[3, 1, 1, 6, 0], [2, 2, 5, 4, 3]])
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": 4, "kv_heads": 2}, {"heads": 4, "kv_heads": 1, "head_size": 6}])
+@pytest.mark.parametrize("channels", [None, 3])
+def test_a_value_embedding_adds_a_gated_vector_of_the_token(options: dict[str, Any], channels: int | None) -> None:
+    module = attention(value_embeddings="all", vocabulary=7, value_gate=channels, **options)
+    assert module.value_table is not None
+    x, extra = random(2, 5, 8), torch.zeros(2, 5, module.kv_heads, module.head_size)
+    for b, t in ((b, t) for b in range(2) for t in range(5)):
+        vector = module.value_table.weight[TOKENS[b, t]].view(module.kv_heads, module.head_size)
+        for head in range(module.kv_heads):
+            factor = 1.0
+            if module.value_gate is not None:
+                factor = 2 / (1 + math.exp(-(module.value_gate.weight[head] @ x[b, t, :3]).item()))
+            extra[b, t, head] = factor * vector[head]
+    torch.testing.assert_close(module(x, step_for(x, tokens=TOKENS)), by_hand(module, x, extra))
+    assert not torch.allclose(module(x, step_for(x, tokens=TOKENS)), by_hand(module, x), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("which", "layers"),
+    [(None, []), ("all", [0, 1, 2, 3]), ("even", [0, 2]), ("odd", [1, 3]), ([3, 0], [0, 3]), ([], [])],
+)
+def test_layers_without_a_value_embedding_have_no_table_and_no_gate(which: Any, layers: list[int]) -> None:
+    for layer in range(4):
+        module = attention(value_embeddings=which, vocabulary=7, value_gate=4, layer=layer)
+        names = {name for name, _ in module.named_parameters()}
+        assert names == {"qkv.weight", "out.weight"} | (
+            {"value_table.weight", "value_gate.weight"} if layer in layers else set()
+        )
+
+
+def test_a_value_embedding_says_what_it_lacks() -> None:
+    with pytest.raises(ValueError, match="a block that hands on the size of the vocabulary"):
+        attention(value_embeddings="all")
+    x = random(2, 5, 8)
+    with pytest.raises(ValueError, match="need the tokens; read a state within the pass"):
+        attention(value_embeddings="all", vocabulary=7)(x, step_for(x))
+
+
+def test_a_model_with_value_embeddings_passes_every_check_of_the_kit() -> None:
+    options = {"heads": 4, "kv_heads": 2, "value_embeddings": "all", "value_gate": 8, "value_std": 0.5}
+    ran = []
+    for case in cases("attention/causal", options=options):
+        try:
+            case()
+            ran.append(case.check.name)
+        except NotChecked:
+            continue
+    assert {"cache", "causal", "padding", "batch", "gradient", "double backward"} <= set(ran)

@@ -29,6 +29,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "learned": {"position": "learned"},
     "no_position": {"position": "none"},
     "uses_total": {"readout": "final_only"},
+    "value_embeddings": {
+        "block": GROUPED | {"attention": {"heads": 4, "kv_heads": 2, "value_embeddings": "all", "value_gate": 5}},
+        "prelude": 1,
+        "coda": 1,
+        "injection": "add",
+    },
 }
 PROMPTS = [[3, 1, 4], [1], [5, 9, 2, 6, 5, 3, 5], [8, 9, 7, 9]]
 DRAWN = Sampling(temperature=1.0, top_p=0.9, seed=7)

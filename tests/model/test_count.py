@@ -43,3 +43,21 @@ def test_flops_are_two_per_weight_and_attended_pair(depth: int, length: int) -> 
 def test_cache_has_a_slot_for_each_layer_in_each_loop() -> None:
     assert cache_numbers(tiny(**PARTS), 1) == 4 * 16
     assert cache_numbers(tiny(**PARTS), 5) == (1 + 2 * 5 + 1) * 16
+
+
+def test_value_embeddings_are_counted_and_cost_next_to_nothing() -> None:
+    attention = {"heads": 4, "kv_heads": 2, "value_embeddings": "odd", "value_gate": 4}
+    plain, model = tiny(**PARTS), tiny(**(PARTS | {"block": BLOCK | {"attention": attention}}))
+    extra = VOCABULARY * 2 * 4 + 4 * 2  # layers 1, in the core, and 3, in the coda, have a table and a gate
+    before, after = count_parameters(plain), count_parameters(model)
+    assert {
+        part: after.parts[part] - before.parts[part] for part in after.parts if part in ("prelude", "core", "coda")
+    } == {
+        "prelude": 0,
+        "core": extra,
+        "coda": extra,
+    }
+    assert after.looped == before.looped + extra
+    gates = [count_flops(each, 2, 8) for each in (plain, model)]
+    assert gates[1].loops[0] - gates[0].loops[0] == gates[1].read - gates[0].read == 2 * 4 * 2
+    assert cache_numbers(model, 5) == cache_numbers(plain, 5)

@@ -15,7 +15,7 @@ from loopkit.model import LoopedModel
 from loopkit.recipe import component
 from loopkit.recipe.format import Embedding, Head, Stage
 from loopkit.registry import Spec
-from tests.model.tiny import batch, section, tiny
+from tests.model.tiny import BLOCK, batch, section, tiny
 
 HUGINN: dict[str, Any] = {
     "prelude": 1,
@@ -87,9 +87,13 @@ def test_truncated_gradient_is_that_of_a_run_from_a_detached_state(backprop: int
     assert_same(got, gradients(model, restarted.nll([backprop]).mean()))
 
 
+OF_TOKENS = {"attention": {"heads": 2, "value_embeddings": "all", "value_gate": 4}, "mlp": {"ratio": 2}}
+
+
+@pytest.mark.parametrize("block", [BLOCK, {"type": "transformer"} | OF_TOKENS], ids=["plain", "value_embeddings"])
 @pytest.mark.parametrize("backprop", [2, 4])
-def test_sequences_of_unequal_depth_equal_each_run_alone(backprop: int) -> None:
-    model, data = tiny(dtype=torch.float64, **HUGINN), batch(rows=4)
+def test_sequences_of_unequal_depth_equal_each_run_alone(backprop: int, block: dict[str, Any]) -> None:
+    model, data = tiny(dtype=torch.float64, **(HUGINN | {"block": block})), batch(rows=4)
     depths = torch.tensor([4, 1, 2, 3])
     t = model.run(data, Loops(4, backprop, depths))
     assert t.depth.tolist() == [4, 1, 2, 3]

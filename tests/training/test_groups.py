@@ -58,6 +58,17 @@ def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:
     assert all(group.stacked == {id(qkv): (16, 16, 16)} for group in groups)
 
 
+def test_tables_inside_of_blocks_are_embeddings(recipe: Maker) -> None:
+    made = recipe("model.block.attention={type: causal, heads: 2, value_embeddings: all, value_gate: 4}")
+    model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
+    (tables,) = (group.names for group in parameter_groups(model) if group.role == "embedding")
+    assert tables == (
+        "embedding.tokens.weight",
+        "position.table.weight",
+        "core.blocks.0.attention.value_table.weight",
+    )
+
+
 def test_patterns_choose_what_is_trained() -> None:
     model = Model()
     assert freeze(model, ["gate.*"]) == ["gate.weight", "gate.bias"]

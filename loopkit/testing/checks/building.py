@@ -25,7 +25,7 @@ def wiring(subject: Subject) -> dict[str, Any]:
 
     def make_block() -> Any:
         block = component("block", subject.around.get("block", BLOCK), among=subject.catalog, width=WIDTH)
-        return block.build(width=WIDTH, position=position, layer=0, max_loops=LOOPS)
+        return block.build(width=WIDTH, position=position, layer=0, max_loops=LOOPS, vocabulary=VOCABULARY)
 
     known = {
         "width": WIDTH,
@@ -33,6 +33,7 @@ def wiring(subject: Subject) -> dict[str, Any]:
         "layer": 1,
         "max_loops": LOOPS,
         "max_length": LENGTH,
+        "vocabulary": VOCABULARY,
         "norm": lambda: Spec("norm", "rmsnorm").build(width=WIDTH),
         "block": make_block,
     }

@@ -31,13 +31,15 @@ class Template(Block):
         position: Position,
         layer: int,
         max_loops: int,
+        vocabulary: int | None = None,
         *,
         attention: Factory[Attention] = use("causal"),
         mlp: Factory[Mlp] = use("swiglu"),
         norm: Factory[Norm] = use("rmsnorm"),
     ) -> None:
         super().__init__()
-        self.attention = attention(width=width, position=position, layer=layer, max_loops=max_loops)
+        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        self.attention = attention(width=width, position=position, **place)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
         self.norm = norm(width=width)
 

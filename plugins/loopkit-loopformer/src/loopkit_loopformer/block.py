@@ -117,6 +117,7 @@ class LoopFormerBlock(Block):
         position: Position,
         layer: int,
         max_loops: int,
+        vocabulary: int | None = None,
         *,
         attention: Factory[Attention] = use("causal"),
         mlp: Factory[Mlp] = use("swiglu"),
@@ -127,7 +128,8 @@ class LoopFormerBlock(Block):
         super().__init__()
         if clock % 2:
             raise ValueError(f"block 'loopformer_block': clock counts sines and cosines, so it is even, not {clock}")
-        self.attention = attention(width=width, position=position, layer=layer, max_loops=max_loops)
+        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        self.attention = attention(width=width, position=position, **place)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
         self.norm_attention = norm(width=width)
         self.norm_mlp = norm(width=width)

@@ -47,6 +47,7 @@ class Lora(Block):
         position: Position,
         layer: int,
         max_loops: int,
+        vocabulary: int | None = None,
         *,
         base: Factory[Block] = use("transformer"),
         rank: PositiveInt = 16,
@@ -54,7 +55,8 @@ class Lora(Block):
         targets: Annotated[tuple[str, ...], MinLen(1)] = ("q", "v"),
     ) -> None:
         super().__init__()
-        self.base = base(width=width, position=position, layer=layer, max_loops=max_loops)
+        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        self.base = base(width=width, position=position, **place)
         self.max_depth = max_loops or None
         self._loop = Loop()
         known = matrices(self.base)
