@@ -92,86 +92,138 @@ def evaluate(
     check_depths(depths, model.max_depth)
     if not settings.tasks and not settings.probes:
         raise ValueError("evaluate.tasks and evaluate.probes are both empty; ask for evaluate.tasks.perplexity")
-    place = next(model.parameters()).device if device is None else torch.device(device)
-    origin = Origin() if origin is None else origin
-    tasks: dict[str, Task] = {name: spec.build() for name, spec in settings.tasks.items() if spec.target.scores}  # type: ignore[attr-defined]
+    asked = _Asked(
+        model=model,
+        settings=settings,
+        tasks={name: spec.build() for name, spec in settings.tasks.items() if spec.target.scores},  # type: ignore[attr-defined]
+        depths=depths,
+        place=next(model.parameters()).device if device is None else torch.device(device),
+        dtype=dtype,
+        read_as=read_as,
+        trained=trained,
+        origin=Origin() if origin is None else origin,
+        timed_batches=timed_batches,
+    )
     texts = None
-    if len(tasks) < len(settings.tasks):
+    if len(asked.tasks) < len(settings.tasks):
         known = prepared.tokenizer if prepared is not None and tokenizer is None else tokenizer
-        if known is None:
-            raise ValueError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
-        file = CompletionFile(completions)
-        texts = evaluate_texts(
-            model,
-            known,
-            settings,
-            depths,
-            place,
-            dtype=dtype,
-            trained=trained,
-            origin=origin,
-            file=file,
-            writing=writing,
-        )
+        texts = _written(asked, known, completions, writing)
         if not scores_text(settings) and not timed_batches:
             return texts
     if prepared is None:
         raise ValueError("there is no text to score; give prepared, or ask for no task, probe or timing that needs it")
-    probes: dict[str, Probe] = {name: spec.build() for name, spec in settings.probes.items()}
+    scored = _scored(asked, prepared, model.max_length if length is None else length, progress, shard)
+    return scored if texts is None else joined(scored, texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What is measured, at which depths, where and how; the names are those of ``evaluate``."""
+
+    model: LoopedModel
+    settings: Evaluate
+    tasks: dict[str, Task]
+    depths: list[int]
+    place: torch.device
+    dtype: Dtype
+    read_as: ReadAs
+    trained: Trained | None
+    origin: Origin
+    timed_batches: int
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How loops that are not the last are read."""
+        return {"read_as": self.read_as, "trained": self.model.max_loops if self.trained is None else self.trained.max}
+
+
+def _written(asked: _Asked, tokenizer: Tokenizer | None, completions: Path | None, writing: Writing) -> Result:
+    """The tasks that have texts written."""
+    if tokenizer is None:
+        raise ValueError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
+    return evaluate_texts(
+        asked.model,
+        tokenizer,
+        asked.settings,
+        asked.depths,
+        asked.place,
+        dtype=asked.dtype,
+        trained=asked.trained,
+        origin=asked.origin,
+        file=CompletionFile(completions),
+        writing=writing,
+    )
+
+
+def _scored(
+    asked: _Asked, prepared: Prepared, window: int, progress: Callable[[int, int], None], shard: Shard
+) -> Result:
+    """The tasks that score the split, the probes and the timing."""
+    settings, model = asked.settings, asked.model
     text = split_of(prepared, settings.split)
-    window = model.max_length if length is None else length
     scoring = text.scoring(window, settings.stride, settings.protocol, settings.max_tokens)
-    batches = Batches(scoring, settings.batch, place)
-    most = model.max_loops if trained is None else trained.max
-    with ready(model, place, dtype):
+    outcome = _measured(asked, scoring, progress, shard)
+    tables = [item.tables for item in outcome.measured.values()]
+    return Result(
+        origin=asked.origin,
+        conditions=_conditions(asked, prepared, text, scoring, window),
+        trained=asked.trained,
+        core_calls=outcome.found.core_calls,
+        batches=outcome.found.batches,
+        passes="one" if model.depth_free else "one per depth",
+        depths=[row_of(depth, asked.trained, outcome.figures(depth)) for depth in asked.depths],
+        tables=merged(tables, list(outcome.measured), "table"),
+        units=outcome.units(asked.timed_batches),
+        notes=_notes(model, text, scoring),
+    )
+
+
+def _measured(asked: _Asked, scoring: Scoring, progress: Callable[[int, int], None], shard: Shard) -> _Outcome:
+    """One sweep over the batches, on which passive probes ride; then the active probes, then the timing."""
+    model, depths, reading = asked.model, asked.depths, asked.reading
+    probes: dict[str, Probe] = {name: spec.build() for name, spec in asked.settings.probes.items()}
+    batches = Batches(scoring, asked.settings.batch, asked.place)
+    requests = (request for task in asked.tasks.values() for request in task.requests())
+    with ready(model, asked.place, asked.dtype):
         found = sweep(
             model,
             shard.own(batches),
             depths,
-            read_as=read_as,
-            trained=most,
-            greedy=any(isinstance(r, Corpus) and r.greedy for task in tasks.values() for r in task.requests()),
+            greedy=any(isinstance(request, Corpus) and request.greedy for request in requests),
             probes=list(probes.values()),
             progress=lambda done: progress(done, len(batches)),
+            **reading,
         )
         if company := shard.missing(len(batches)):
-            sweep(model, islice(batches, company), depths, read_as=read_as, trained=most)
+            sweep(model, islice(batches, company), depths, **reading)
         found = shard.joined(found, list(probes.values()), depths)
         for probe in probes.values():
             probe.run(model, batches, depths)
-        timed = list(islice(batches, timed_batches))
-        speed = tokens_per_s(model, timed, depths, read_as=read_as, trained=most) if timed else {}
+        timed = list(islice(batches, asked.timed_batches))
+        speed = tokens_per_s(model, timed, depths, **reading) if timed else {}
     assert found.tokens == scoring.tokens_scored, f"{found.tokens} tokens scored, {scoring.tokens_scored} announced"
-    outcome = _Outcome(tasks, scoring, found, {name: probe.result() for name, probe in probes.items()}, speed)
-    conditions = Conditions(
+    return _Outcome(asked.tasks, scoring, found, {name: probe.result() for name, probe in probes.items()}, speed)
+
+
+def _conditions(asked: _Asked, prepared: Prepared, text: Split, scoring: Scoring, window: int) -> Conditions:
+    """What two results must have in common to be compared."""
+    settings = asked.settings
+    return Conditions(
         split=text.name,
         slice=scoring.statement,
         data=text.report.fingerprint,
         tokenizer=tokenizer_facts(prepared.tokenizer),
-        dtype=dtype,
-        device=device_name(place),
+        dtype=asked.dtype,
+        device=device_name(asked.place),
         protocol=settings.protocol,
         window=window,
         stride=_stride(settings, window),
         batch=settings.batch,
-        read_as=read_as,
+        read_as=asked.read_as,
         tokens_scored=scoring.tokens_scored,
         words=scoring.words,
         bytes=scoring.bytes,
     )
-    scored = Result(
-        origin=origin,
-        conditions=conditions,
-        trained=trained,
-        core_calls=found.core_calls,
-        batches=found.batches,
-        passes="one" if model.depth_free else "one per depth",
-        depths=[row_of(depth, trained, outcome.figures(depth)) for depth in depths],
-        tables=merged([item.tables for item in outcome.measured.values()], list(probes), "table"),
-        units=outcome.units(timed_batches),
-        notes=_notes(model, text, scoring),
-    )
-    return scored if texts is None else joined(scored, texts)
 
 
 def scores_text(settings: Evaluate) -> bool:

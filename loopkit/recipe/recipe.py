@@ -115,8 +115,8 @@ def yaml_text(values: Any) -> str:
 
 @cache
 def format_sections() -> dict[str, Schema]:
-    """The recipe format, read from its file, once."""
-    return read_sections(FilePath(__file__).with_name("format.py"))
+    """The recipe format, read from its files, once."""
+    return read_sections(*(FilePath(__file__).with_name(name) for name in ("format.py", "format_train.py")))
 
 
 def load_recipe(

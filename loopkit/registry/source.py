@@ -172,12 +172,13 @@ def _default(module: Module, name: str, node: ast.expr | None) -> Any:
         raise SourceProblem(module.file, node.lineno, why) from None
 
 
-def read_sections(file: Path) -> dict[str, Schema]:
-    """The dataclasses of a file, as the fixed parts of the recipe format."""
-    module = parse(file)
-    sections = frozenset(name for name, node in module.classes.items() if node.decorator_list)
-    reader = AnnotationReader(module.aliases, sections)
-    return {name: _section(module, module.classes[name], reader) for name in sections}
+def read_sections(*files: Path) -> dict[str, Schema]:
+    """The dataclasses of some files, as the fixed parts of one format; they may name each other across files."""
+    home = {
+        name: module for module in map(parse, files) for name, node in module.classes.items() if node.decorator_list
+    }
+    readers = {module.file: AnnotationReader(module.aliases, frozenset(home)) for module in home.values()}
+    return {name: _section(module, module.classes[name], readers[module.file]) for name, module in home.items()}
 
 
 def _section(module: Module, node: ast.ClassDef, reader: AnnotationReader) -> Schema:

@@ -11,8 +11,8 @@ from loopkit.registry import KINDS, Factory
 from loopkit.registry import options as vocabulary
 from loopkit.registry.annotations import BOUNDS, TYPES
 from loopkit.registry.catalog import Catalog, builtin_offers
-from loopkit.registry.schema import Provider, Schema
-from loopkit.registry.source import SourceProblem, argument_docs, read_components
+from loopkit.registry.schema import Provider, Schema, SectionRef
+from loopkit.registry.source import SourceProblem, argument_docs, read_components, read_sections
 
 BUILTIN = Catalog(tuple(builtin_offers()))
 SCHEMAS = [offer.schema for offer in BUILTIN.offers if offer.schema]
@@ -136,3 +136,17 @@ def test_argument_docs_join_continued_lines() -> None:
     )
     assert argument_docs(doc) == {"first": "One two.", "second": "Three."}
     assert argument_docs("A thing.\n\nArgs:\n    first: One.\nPaper: not this.") == {"first": "One."}
+
+
+def test_sections_may_name_each_other_across_files(tmp_path: Path) -> None:
+    parts = {
+        "whole.py": "@dataclass\nclass Whole:\n    part: Part\n    size: int = 3\n",
+        "part.py": "@dataclass\nclass Part:\n    whole: Whole | None = None\n",
+    }
+    for name, text in parts.items():
+        (tmp_path / name).write_text(text)
+    sections = read_sections(*(tmp_path / name for name in parts))
+    assert list(sections) == ["Whole", "Part"]
+    assert [section.file.name for section in sections.values()] == list(parts)
+    assert sections["Whole"].options["part"].annotation == SectionRef("Part")
+    assert sections["Part"].options["whole"].annotation == SectionRef("Whole", optional=True)
