@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from loopkit.data import Prepared
 from loopkit.evaluation import completions_of, results_of, write_result
 from loopkit.evaluation.result import Origin
 from loopkit.evaluation.shards import ALONE, Shard, can_be_shared
 from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
+from loopkit.recipe.format import Evaluate
 from loopkit.runs.folder import RunFolder
 from loopkit.training.engine import Engine
 from loopkit.training.process import Process
@@ -17,7 +20,7 @@ class Measurement:
     """Evaluate the model in training and write ``eval/step-….json``.
 
     Args:
-        recipe: The resolved recipe; its ``evaluate`` section says what is measured.
+        recipe: The resolved recipe; its ``evaluate`` section says what is measured, and whether texts are left out.
         folder: The run.
         prepared: Tokenizer and encoded splits.
         engine: The model.
@@ -35,13 +38,14 @@ class Measurement:
     ) -> None:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.engine, self.process = engine, process
+        self.settings = in_training(recipe)
         self.trained = trained_depths(recipe)
 
     def __call__(self, step: int) -> None:
         """Evaluate after so many optimizer steps; nothing happens where the recipe asks for nothing."""
         if not asks(self.recipe):
             return
-        shared = self.process.world > 1 and can_be_shared(self.recipe.evaluate)
+        shared = self.process.world > 1 and can_be_shared(self.settings)
         # under ZeRO-3 a forward pass is work for all ranks, shared or not
         in_step = self.engine.stage == 3
         try:
@@ -67,7 +71,7 @@ class Measurement:
         result = evaluate(
             self.engine.module.model,
             self.prepared,
-            self.recipe.evaluate,
+            self.settings,
             length=self.recipe.data.length,
             device=self.process.device,
             dtype=self.recipe.train.precision,
@@ -87,5 +91,14 @@ class Measurement:
 
 
 def asks(recipe: Recipe) -> bool:
-    """Whether a recipe wants anything measured."""
-    return bool(recipe.evaluate.tasks or recipe.evaluate.probes)
+    """Whether a recipe wants anything measured while it trains."""
+    settings = in_training(recipe)
+    return bool(settings.tasks or settings.probes)
+
+
+def in_training(recipe: Recipe) -> Evaluate:
+    """What is measured while a recipe trains: without the texts that it leaves to ``loopkit eval``."""
+    settings = recipe.evaluate
+    if settings.texts == "always":
+        return settings
+    return replace(settings, tasks={name: spec for name, spec in settings.tasks.items() if spec.target.scores})  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from loopkit.runs import CheckpointProblem, RunExists, RunFolder, checkpoints, r
 from loopkit.runs.checkpoint import newest_checkpoint
 from loopkit.runs.resolved import recorded_origins
 from loopkit.training.engine import Engine
+from loopkit.training.measure import asks
 from loopkit.training.stop import NotFinite
 from tests.training.conftest import Maker
 from tests.training.runs import assert_same_bits, fit, lines, tensors
@@ -94,6 +95,19 @@ def test_lines_do_not_depend_on_the_micro_batch(recipe: Maker, tmp_path: Path, p
 def test_nothing_measured_is_nothing_written(recipe: Maker, tmp_path: Path) -> None:
     fit(recipe("evaluate.tasks.perplexity=false"), tmp_path / "run")
     assert not any((tmp_path / "run" / "eval").iterdir())
+
+
+def test_texts_may_be_left_to_eval(recipe: Maker, tmp_path: Path) -> None:
+    tasks = "evaluate.tasks={perplexity: {}, gsm8k: {type: math, path: nowhere.jsonl}}"
+    asked = recipe("train.steps=1", tasks, "evaluate.texts=eval")
+    fit(asked, tmp_path / "run")
+    (file,) = RunFolder(tmp_path / "run").evaluations.iterdir()
+    assert "loss" in json.loads(file.read_text())["depths"][0]
+    assert "gsm8k" not in file.read_text()
+    assert asks(asked)
+    assert not asks(recipe("evaluate.tasks={perplexity: false, math: {path: nowhere.jsonl}}", "evaluate.texts=eval"))
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        fit(recipe("train.steps=1", tasks), tmp_path / "always")
 
 
 def test_lines_may_be_rarer_than_steps(recipe: Maker, whole: Path, tmp_path: Path) -> None:
