@@ -69,7 +69,8 @@ def _stacked(model: nn.Module) -> dict[int, tuple[int, ...]]:
     """Rows of the matrices in a parameter, by identity, where its component says that it holds several."""
     found: dict[int, tuple[int, ...]] = {}
     for module in model.modules():
-        if declared := getattr(module, "stacked_rows", dict)():
+        declared: dict[str, tuple[int, ...]] = getattr(module, "stacked_rows", dict)()
+        if declared:
             own = dict(module.named_parameters())  # an adapter may have put another parameter in its place
             found |= {id(own[name]): rows for name, rows in declared.items() if name in own}
     return found
