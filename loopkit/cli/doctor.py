@@ -34,12 +34,13 @@ def command(plugins: tuple[Path, ...], no_plugins: bool, as_json: bool) -> None:
     """Show versions, devices, folders, and every plugin with its state."""
     import json
 
-    versions, machine = {package: _version(package) for package in PACKAGES}, _machine()
+    versions, machine, optional = {package: _version(package) for package in PACKAGES}, _machine(), _optional()
     rows = _plugins(plugins, installed=not no_plugins)
     if as_json:
-        click.echo(json.dumps({"versions": versions, "machine": machine, "plugins": rows}, indent=2))
+        found = {"versions": versions, "machine": machine, "optional": optional, "plugins": rows}
+        click.echo(json.dumps(found, indent=2))
         return
-    for title, facts in (("versions", versions), ("machine", machine)):
+    for title, facts in (("versions", versions), ("machine", machine), ("optional packages", optional)):
         click.echo(title)
         for name, value in facts.items():
             click.echo(f"  {name:14} {value}")
@@ -55,6 +56,19 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _optional() -> dict[str, str]:
+    """The packages that loopkit's own components need and that it does not install, each with its state."""
+    from loopkit.registry.catalog import builtin_offers
+    from loopkit.registry.packages import is_installed, remedy
+
+    found: dict[str, str] = {}
+    for offer in builtin_offers():
+        for name, wanted in offer.schema.traits.get("packages", {}).items() if offer.schema else ():
+            state = "installed" if is_installed(name) else f"not installed: {remedy({name: wanted})}"
+            found[name] = f"{state}, for {offer.kind}/{offer.name}"
+    return found
 
 
 def _machine() -> dict[str, Any]:

@@ -62,11 +62,14 @@ def command(
     import json
 
     from loopkit.recipe import load_recipe
+    from loopkit.recipe.packages import package_cautions
     from loopkit.report import console
     from loopkit.report.plan_table import plan_report
     from loopkit.training.plan import Assumptions, plan
 
     resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
+    for line in package_cautions(resolved):
+        click.echo(f"warning: {line}", err=True)
     examples = None
     if read_data:
         from loopkit.data import prepare

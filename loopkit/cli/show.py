@@ -88,6 +88,7 @@ def _show_component(schema: Schema) -> None:
     from rich.table import Table
 
     from loopkit.recipe.describe import describe
+    from loopkit.registry.packages import missing_packages, remedy
 
     console = Console(highlight=False)
     console.print(f"{schema.kind}/{schema.name}", style="bold")
@@ -105,6 +106,10 @@ def _show_component(schema: Schema) -> None:
     else:
         console.print("no options")
     facts = [f"paper: {schema.traits['paper']}"] if "paper" in schema.traits else []
+    if packages := schema.traits.get("packages"):
+        missing = missing_packages(schema)
+        here = f"; not installed: {', '.join(missing)}; {remedy(missing)}" if missing else "; installed"
+        facts.append(f"needs: {', '.join(packages)}{here}")
     console.print(
         "\n".join([*facts, f"from: {schema.provider}", f"source: {schema.file}:{schema.line}"]),
         markup=False,

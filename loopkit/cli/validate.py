@@ -26,24 +26,33 @@ def command(
     """Check recipes, each with all its profiles and points of its sweep, without running anything.
 
     RECIPE is a path or the name of a shipped recipe. With --profile or --set, that combination alone is checked.
-    The exit code is 2 if anything is wrong.
+    The exit code is 2 if anything is wrong. A package that a component needs and this machine lacks is only warned of:
+    the recipe may run elsewhere.
     """
     import json
 
-    from loopkit.recipe import Problem, RecipeError, load_recipe, problems_of
+    from loopkit.recipe import Problem, Recipe, RecipeError, load_recipe
+    from loopkit.recipe.packages import package_cautions
+    from loopkit.recipe.recipe import profiles_of
     from loopkit.recipe.sweep import sweep_problems
 
     found: list[Problem] = []
+    good: list[Recipe] = []
     for recipe in recipes:
         try:
             if profiles or overrides:
-                load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
-            else:
-                found += problems_of(recipe, plugins=plugins, installed=not no_plugins)
-                found += sweep_problems(recipe, plugins=plugins, installed=not no_plugins)
+                good.append(load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins))
+                continue
+            for item in profiles_of(recipe, plugins=plugins, installed=not no_plugins):
+                if isinstance(item, RecipeError):
+                    found += item.problems
+                else:
+                    good.append(item)
+            found += sweep_problems(recipe, plugins=plugins, installed=not no_plugins)
         except RecipeError as error:
             found += error.problems
     found = RecipeError(found).problems
+    cautions = list(dict.fromkeys(line for recipe in good for line in package_cautions(recipe)))
     if as_json:
         rows = [
             {
@@ -55,10 +64,12 @@ def command(
             }
             for p in found
         ]
-        click.echo(json.dumps({"recipes": list(recipes), "problems": rows}, indent=2))
-    elif found:
-        raise RecipeError(found)
+        click.echo(json.dumps({"recipes": list(recipes), "problems": rows, "cautions": cautions}, indent=2))
     else:
+        for line in cautions:
+            click.echo(f"warning: {line}", err=True)
+        if found:
+            raise RecipeError(found)
         click.echo(f"{len(recipes)} recipe{'s' if len(recipes) > 1 else ''}, no problem")
     if found:
         sys.exit(2)

@@ -6,7 +6,6 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,10 +31,6 @@ class RunInfo:
     recipe: Mapping[str, Any]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     resumed_from: int = 0
-
-
-class MissingPackage(ValueError):
-    """A tracker needs a package that is not installed."""
 
 
 class Tracker:
@@ -67,20 +62,7 @@ class Tracker:
         raise NotImplementedError
 
 
-def needs_package(tracker: str, package: str) -> None:
-    """Refuse to make a tracker whose package is not installed, before anything has begun.
-
-    Raises:
-        MissingPackage: If it is not, naming what to install.
-    """
-    if find_spec(package) is None:
-        raise MissingPackage(
-            f"tracker {tracker} needs the package {package}, which is not installed: pip install 'loopkit[track]', "
-            f"or leave it out with --set trackers.{tracker}=false"
-        )
-
-
-@register("tracker", "tensorboard")
+@register("tracker", "tensorboard", packages={"tensorboard": "loopkit[track]"})
 class TensorBoard(Tracker):
     """Event files in the run's folder, for ``tensorboard --logdir runs``.
 
@@ -91,7 +73,6 @@ class TensorBoard(Tracker):
     """
 
     def __init__(self, *, flush_seconds: PositiveFloat = 30.0) -> None:
-        needs_package("tensorboard", "tensorboard")
         self.flush_seconds = flush_seconds
         self._writer: Any = None
 
@@ -114,7 +95,7 @@ class TensorBoard(Tracker):
         self._writer.close()
 
 
-@register("tracker", "wandb")
+@register("tracker", "wandb", packages={"wandb": "loopkit[track]"})
 class WeightsAndBiases(Tracker):
     """A run at Weights & Biases, or in the run's folder until ``wandb sync`` sends it.
 
@@ -130,7 +111,6 @@ class WeightsAndBiases(Tracker):
     def __init__(
         self, *, project: str = "loopkit", entity: str | None = None, mode: Literal["online", "offline"] = "online"
     ) -> None:
-        needs_package("wandb", "wandb")
         self.project, self.entity, self.mode = project, entity, mode
         self._run: Any = None
 
@@ -158,7 +138,7 @@ class WeightsAndBiases(Tracker):
         self._run.finish(exit_code=0 if status == "finished" else 1)
 
 
-@register("tracker", "trackio")
+@register("tracker", "trackio", packages={"trackio": "loopkit[track]"})
 class Trackio(Tracker):
     """A run in a local Trackio database, for ``trackio show``.
 
@@ -168,7 +148,6 @@ class Trackio(Tracker):
     """
 
     def __init__(self, *, project: str = "loopkit", space: str | None = None) -> None:
-        needs_package("trackio", "trackio")
         self.project, self.space = project, space
         self._run: Any = None
 

@@ -149,14 +149,26 @@ def problems_of(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), ins
     Raises:
         RecipeError: If the file or a parent cannot be read at all.
     """
+    found = profiles_of(recipe, plugins=plugins, installed=installed)
+    return RecipeError(problem for item in found if isinstance(item, RecipeError) for problem in item.problems).problems
+
+
+def profiles_of(
+    recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True
+) -> list[Recipe | RecipeError]:
+    """A recipe, and the same under each of its profiles; or what is wrong with it there.
+
+    Raises:
+        RecipeError: If the file or a parent cannot be read at all.
+    """
     layers = gather(recipe)
-    found: list[Problem] = []
+    found: list[Recipe | RecipeError] = []
     for chosen in ((), *((name,) for name in layers.profiles)):
         try:
-            compose(layers, chosen, plugins=plugins, installed=installed)
+            found.append(compose(layers, chosen, plugins=plugins, installed=installed))
         except RecipeError as error:
-            found += error.problems
-    return RecipeError(found).problems
+            found.append(error)
+    return found
 
 
 def compose(

@@ -2,6 +2,7 @@
 
 from loopkit.registry.kinds import KINDS, Kind
 from loopkit.registry.options import AtMost, Divides, Factory, Fraction, Share, use
+from loopkit.registry.packages import MissingPackage
 from loopkit.registry.register import Registration, register
 from loopkit.registry.spec import Spec
 
@@ -12,6 +13,7 @@ __all__ = [
     "Factory",
     "Fraction",
     "Kind",
+    "MissingPackage",
     "Registration",
     "Share",
     "Spec",

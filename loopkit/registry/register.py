@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ TRAITS = frozenset(
         "short",
         "maximum",
         "exactly_one",
+        "packages",
     }
 )
 """What a registration may state about a component; each is data that checks, docs and evaluation read."""
@@ -63,6 +64,8 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
             ``short``: the option that a bare number in a recipe stands for.
             ``maximum``: a schedule's option that holds its largest draw.
             ``exactly_one``: options of which a recipe gives exactly one, such as ``("path", "name")``.
+            ``packages``: top-level modules that it imports and that may be missing, with what installs each:
+            ``{"wandb": "loopkit[track]"}``. It is then built only where they are there.
 
     Raises:
         TypeError: If the kind, name or a trait is unknown, or the constructor cannot serve as a schema.
@@ -78,11 +81,11 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
     return decorate
 
 
-def check_registration(kind: Any, name: Any, traits: Iterable[str]) -> None:
+def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
     """Refuse what cannot be a registration, read from text or called.
 
     Raises:
-        TypeError: If the kind, name or a trait is unknown.
+        TypeError: If the kind, name or a trait is unknown, or packages are not said as they must be.
     """
     if kind not in KINDS:
         raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
@@ -91,6 +94,15 @@ def check_registration(kind: Any, name: Any, traits: Iterable[str]) -> None:
     if unknown := set(traits) - TRAITS:
         raise TypeError(
             f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
+        )
+    packages = traits.get("packages", {})
+    if not isinstance(packages, dict) or not all(
+        isinstance(module, str) and module.isidentifier() and isinstance(wanted, str)
+        for module, wanted in packages.items()
+    ):
+        raise TypeError(
+            f"packages of {kind} {name!r} is a map from top-level modules to what installs them, "
+            f'such as {{"wandb": "loopkit[track]"}}, not {packages!r}'
         )
 
 

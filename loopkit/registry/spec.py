@@ -9,6 +9,7 @@ from typing import Any
 
 from loopkit.registry.catalog import catalog
 from loopkit.registry.kinds import KINDS
+from loopkit.registry.packages import MissingPackage, what_is_missing
 from loopkit.registry.schema import Schema
 
 
@@ -53,12 +54,15 @@ class Spec:
 
         Raises:
             TypeError: If a name is not wiring of this kind, or the constructor wants one that was not handed over.
+            MissingPackage: If a package that the component states is not installed.
         """
         allowed = KINDS[self.kind].wiring
         if foreign := set(wiring) - set(allowed):
             raise TypeError(
                 f"{', '.join(sorted(foreign))}: not wiring of kind {self.kind!r} ({', '.join(allowed) or 'none'})"
             )
+        if (what := what_is_missing(self.schema)) is not None:
+            raise MissingPackage(what)
         cls = self.target
         wanted = inspect.signature(cls).parameters
         return cls(**{name: value for name, value in wiring.items() if name in wanted}, **self.options)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loopkit.components.tracker import MissingPackage, RunInfo, Tracker
-from loopkit.registry import Spec
+from loopkit.components.tracker import RunInfo, Tracker
+from loopkit.registry import MissingPackage, Spec
 
 
 class Trackers:
@@ -50,7 +50,7 @@ class Trackers:
             act()
         except Exception as error:
             if self._strict and isinstance(error, MissingPackage):
-                raise
+                raise MissingPackage(f"{error}, or leave it out with --set trackers.{name}=false") from None
             self._live.pop(name, None)
             self._say(f"tracker {name} is off for the rest of this run: {type(error).__name__}: {error}")
 

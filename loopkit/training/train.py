@@ -9,6 +9,7 @@ from rich.console import Console
 
 from loopkit.data import prepare
 from loopkit.recipe import Recipe
+from loopkit.recipe.packages import require_packages
 from loopkit.runs.folder import RunFolder
 from loopkit.training import checkpoint
 from loopkit.training.cautions import cautions
@@ -52,7 +53,7 @@ def train(
         RunExists: If the folder exists and the run is not resumed.
         CheckpointProblem: If there is no whole checkpoint to resume from.
         OtherRecipe: If the recipe is not the one that the run was made with.
-        ValueError: If data, sizes, patterns or devices do not fit the recipe.
+        ValueError: If data, sizes, patterns or devices do not fit the recipe, or a package is missing.
         Interrupted: If a signal ended training; a checkpoint has been written.
         Unhealthy: If ``train.health`` stopped the run.
         WriteFailed: If the run folder could not be written to.
@@ -60,6 +61,7 @@ def train(
     """
     process = join(recipe.train.device)
     display = Display(console or Console(stderr=True), quiet=not process.first)
+    require_packages(recipe, besides=("tracker",))  # Trackers look after theirs
     start = _start(recipe, folder, process, resume, display)
     if start is None and recipe.train.start_from is not None:
         weights_in(recipe.train.start_from)  # before any data is fetched

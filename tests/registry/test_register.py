@@ -24,6 +24,8 @@ def test_the_class_stays_a_class_that_works_by_hand() -> None:
         ("nrom", "x", {}, "there is no kind"),
         ("norm", "Bad-Name", {}, "lower case"),
         ("norm", "x", {"speed": 1}, "unknown trait speed"),
+        ("norm", "x", {"packages": {"wandb"}}, "is a map from top-level modules to what installs them"),
+        ("norm", "x", {"packages": {"a.b": "ab"}}, "is a map from top-level modules"),
     ],
 )
 def test_a_wrong_registration_is_refused(kind: str, name: str, traits: dict, said: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from loopkit.components.tracker import MissingPackage, RunInfo, Tracker
+from loopkit.components.tracker import RunInfo, Tracker
+from loopkit.registry import MissingPackage
 from loopkit.runs import read_metrics
 from loopkit.training.tracking import Trackers, flatten
 from tests.training.conftest import Maker
@@ -78,7 +79,7 @@ class Absent:
 
 def test_a_missing_package_stops_a_start_but_not_a_resume() -> None:
     said: list[str] = []
-    with pytest.raises(MissingPackage, match="needs the package far"):
+    with pytest.raises(MissingPackage, match=r"needs the package far.*--set trackers\.far=false"):
         Trackers({"far": Absent()}, said.append, strict=True)  # type: ignore[dict-item]
     Trackers({"far": Absent()}, said.append).log(1, {"loss": 1.0})  # type: ignore[dict-item]
     assert len(said) == 1

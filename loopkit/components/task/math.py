@@ -18,7 +18,7 @@ from loopkit.registry import register
 _STOPS = {"chatml": (CLOSE,), "plain": ("\nQuestion:",)}
 
 
-@register("task", "math", paper="arXiv:2605.26733")
+@register("task", "math", paper="arXiv:2605.26733", packages={"math_verify": "loopkit[eval]"})
 class Math(Task):
     r"""Mathematics problems: the model writes a solution, and its answer is compared with math-verify.
 

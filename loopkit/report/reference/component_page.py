@@ -19,6 +19,7 @@ TRAITS = {
     "uses_total": "depends on the number of loops in all",
     "scale_invariant": "does not see the state's scale",
     "causal": "causal",
+    "packages": "needs the package",
 }
 """Words for what a registration declares; others are shown under their own name."""
 
@@ -65,7 +66,7 @@ def _facts(schema: Schema, here: str, root: Path) -> str:
 def _trait(value: object) -> str:
     if value is True:
         return "yes"
-    if isinstance(value, set | frozenset | tuple | list):
+    if isinstance(value, set | frozenset | tuple | list | dict):
         return ", ".join(f"`{item}`" for item in sorted(map(str, value)))
     return f"`{value}`"
 

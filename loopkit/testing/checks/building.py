@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loopkit.components.tracker import MissingPackage
 from loopkit.loop import Loops
 from loopkit.recipe import RecipeError, component
-from loopkit.registry import KINDS
+from loopkit.registry import KINDS, MissingPackage
 from loopkit.registry.spec import Spec
 from loopkit.testing.case import EVERYTHING, MODULES, NotHere, Violation, rule, saying
 from loopkit.testing.options import Unguessable, Variant

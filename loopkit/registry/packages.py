@@ -1,0 +1,39 @@
+"""Packages that a component needs and loopkit does not install: found missing without importing anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from loopkit.registry.schema import Schema
+
+
+class MissingPackage(ValueError):
+    """A component needs a package that is not installed."""
+
+
+def missing_packages(schema: Schema) -> dict[str, str]:
+    """The packages of a component that this environment lacks, each with what installs it."""
+    packages: Mapping[str, str] = schema.traits.get("packages", {})
+    return {name: wanted for name, wanted in packages.items() if not is_installed(name)}
+
+
+def what_is_missing(schema: Schema) -> str | None:
+    """The same in words, with the command that mends it; None where nothing is missing."""
+    missing = missing_packages(schema)
+    if not missing:
+        return None
+    packages = f"the package {next(iter(missing))}" if len(missing) == 1 else f"the packages {', '.join(missing)}"
+    are = "is" if len(missing) == 1 else "are"
+    return f"{schema.kind} '{schema.name}' needs {packages}, which {are} not installed: {remedy(missing)}"
+
+
+def remedy(missing: Mapping[str, str]) -> str:
+    """The command that installs packages."""
+    return "pip install " + " ".join(f"'{wanted}'" for wanted in dict.fromkeys(missing.values()))
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module can be imported; it is not imported to find out."""
+    return module in sys.modules or find_spec(module) is not None
