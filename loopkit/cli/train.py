@@ -10,6 +10,7 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import recipe_options
+from loopkit.cli.ranks import nproc_option, start_ranks
 
 
 @click.command("train")
@@ -18,7 +19,7 @@ from loopkit.cli.options import recipe_options
 @click.option("--name", help="Name of the run; RECIPE, or RECIPE-PROFILE, if not given.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
-@click.option("--nproc", type=click.IntRange(min=1), help="Ranks to start on this machine; one if not given.")
+@nproc_option
 @click.option("--verbose", is_flag=True, help="Let DeepSpeed speak too.")
 def command(
     recipe: str,
@@ -61,7 +62,7 @@ def command(
         known = ", ".join(other.name for other in RunFolder.all(runs)) or "none"
         raise NoRun(f"there is no run {folder.path} to go on with; say which with --name; runs in {runs}: {known}")
 
-    _start_ranks(nproc)
+    start_ranks(nproc)
 
     from loopkit.training.one_voice import one_voice
     from loopkit.training.stop import Ended, Interrupted
@@ -79,18 +80,6 @@ def command(
         sys.exit(stop.exit_code)
     if first:
         _finish(trained.folder)
-
-
-def _start_ranks(nproc: int | None) -> None:
-    """Become the launcher of so many ranks, unless a launcher has already started this one."""
-    from loopkit.training.launch import LAUNCHED, launch, under_launcher
-
-    if nproc is None or LAUNCHED in os.environ:
-        return
-    if under_launcher():
-        raise ValueError("--nproc starts ranks, but a launcher (torchrun, deepspeed, srun) has already; leave it out")
-    if nproc > 1:
-        sys.exit(launch(sys.argv[1:], nproc))
 
 
 def _finish(folder: object) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ from typing import IO
 PATIENCE = 20.0
 """Seconds that ranks get to end on their own once another one has failed."""
 LAUNCHED = "LOOPKIT_LAUNCHED"
-"""Set for ranks that ``launch`` watches: how one of them was killed is then told by it."""
+"""Set for ranks that ``launch`` watches, to its process: how one of them was killed is then told by it."""
 LOST_EXIT = 4
 """Exit code of a rank that ends because it lost another one: never the cause."""
+RESUME = "The newest whole checkpoint stays: go on from it with --resume"
+"""What to do about a run that lost a rank."""
 _TAIL = 4000
 
 
@@ -47,7 +50,9 @@ class Rank:
         return self.said.read().decode(errors="replace").strip()
 
 
-def launch(words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "loopkit")) -> int:
+def launch(
+    words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "loopkit"), *, remedy: str = RESUME
+) -> int:
     """Run a Python program with these words on several ranks of this machine.
 
     Rank 0 speaks. A signal is passed on to all. Where a rank fails the others are ended, and its own words are shown.
@@ -56,6 +61,7 @@ def launch(words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "lo
         words: Arguments of the command.
         ranks: How many, >= 1.
         program: What Python runs.
+        remedy: What to do after a rank was killed, in a sentence.
 
     Returns:
         The exit code of the rank that failed first, else 0.
@@ -84,7 +90,7 @@ def launch(words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "lo
     if code < 0:
         _say(
             f"error: rank {failed.number} was killed by {signal.Signals(-code).name}{_why(-code)}; all ranks ended. "
-            "The newest whole checkpoint stays: go on from it with --resume"
+            f"{remedy}"
         )
         return 128 - code
     if words := failed.last_words():
@@ -102,7 +108,7 @@ def environments(ranks: int) -> Iterator[dict[str, str]]:
         "LOCAL_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        LAUNCHED: "1",
+        LAUNCHED: str(os.getpid()),
     }
     if "OMP_NUM_THREADS" not in os.environ:  # each rank would take every core
         shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // ranks, 1))
@@ -113,6 +119,20 @@ def environments(ranks: int) -> Iterator[dict[str, str]]:
 def under_launcher(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a launcher, ours or another, has already started this process as one of several."""
     return "WORLD_SIZE" in environment and "RANK" in environment
+
+
+def follow_launcher() -> None:
+    """Have this rank stop, as at SIGTERM, when the launcher is gone: nobody else would end it, and a resumed run would
+    write into the same folder."""
+    threading.Thread(target=_follow, args=(int(os.environ[LAUNCHED]),), name="launcher", daemon=True).start()
+
+
+def _follow(launcher: int) -> None:
+    while os.getppid() == launcher:
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os._exit(LOST_EXIT)
 
 
 def _watch(ranks: Sequence[Rank]) -> Rank | None:

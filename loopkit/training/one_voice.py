@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from loopkit.training.launch import LAUNCHED, LOST_EXIT
+from loopkit.training.launch import LAUNCHED, LOST_EXIT, RESUME
 from loopkit.training.stop import Interrupted
 
 _FIRST, _ENDING = "loopkit/failed_first", "loopkit/ending"
@@ -23,11 +23,14 @@ _LOST_WORDS = ("gloo", "nccl", "connection closed by peer", "connection reset", 
 
 
 @contextmanager
-def one_voice() -> Iterator[None]:
+def one_voice(remedy: str = RESUME) -> Iterator[None]:
     """Inside of the block an error ends this rank with one message from all ranks together, and the right exit code.
 
     With a single process nothing is changed: errors pass. Exit codes: 2 for what a user can mend, ``exit_code`` of the
     error where it has one, 1 for a fault of the program, ``LOST_EXIT`` where another rank went away.
+
+    Args:
+        remedy: What to do after a rank was lost, in a sentence.
     """
     try:
         yield
@@ -38,7 +41,7 @@ def one_voice() -> Iterator[None]:
             raise
         code = exit_code(error)
         if _speaks(error):
-            print(words_of(error), file=sys.stderr, flush=True)
+            print(words_of(error, remedy), file=sys.stderr, flush=True)
         sys.stdout.flush()
         # a rank blocked in a thread of a backend would never end; everything worth keeping is on disk
         os._exit(code)
@@ -62,7 +65,7 @@ def lost_contact(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(word in text for word in _LOST_WORDS)
 
 
-def words_of(error: Exception) -> str:
+def words_of(error: Exception, remedy: str = RESUME) -> str:
     """The message of a rank that failed, with its number and machine."""
     who = f"rank {os.environ.get('RANK', '0')} on {socket.gethostname()}"
     if lost_contact(error) and not dist.is_initialized():
@@ -70,7 +73,7 @@ def words_of(error: Exception) -> str:
     if lost_contact(error):
         return (
             f"error: {who} lost another rank, which was killed or cannot be reached any more; the run ends here. "
-            "The newest whole checkpoint stays: go on from it with --resume"
+            f"{remedy}"
         )
     if exit_code(error) == 1:
         return "".join(traceback.format_exception(error)) + f"error: {who}: {type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -11,8 +12,10 @@ from loopkit.data import prepare
 from loopkit.recipe import Recipe
 from loopkit.recipe.packages import require_packages
 from loopkit.runs.folder import RunFolder
+from loopkit.runs.lock import held
 from loopkit.training import checkpoint
 from loopkit.training.cautions import cautions
+from loopkit.training.ceiling import Ceiling
 from loopkit.training.measure import asks
 from loopkit.training.process import Process, join
 from loopkit.training.progress import Display
@@ -51,6 +54,7 @@ def train(
 
     Raises:
         RunExists: If the folder exists and the run is not resumed.
+        RunBusy: If another process is training this run.
         CheckpointProblem: If there is no whole checkpoint to resume from.
         OtherRecipe: If the recipe is not the one that the run was made with.
         ValueError: If data, sizes, patterns or devices do not fit the recipe, or a package is missing.
@@ -62,6 +66,26 @@ def train(
     process = join(recipe.train.device)
     display = Display(console or Console(stderr=True), quiet=not process.first)
     require_packages(recipe, besides=("tracker",))  # Trackers look after theirs
+    with ExitStack() as holding:
+        if resume and process.first and folder.path.is_dir():
+            holding.enter_context(held(folder))
+        run, found = _prepare(recipe, folder, process, display, resume, verbose, cache, command)
+        if not resume and process.first:
+            holding.enter_context(held(folder))
+        return run.train(found)
+
+
+def _prepare(
+    recipe: Recipe,
+    folder: RunFolder,
+    process: Process,
+    display: Display,
+    resume: bool,
+    verbose: bool,
+    cache: Path | None,
+    command: Sequence[str] | None,
+) -> tuple[Session, Ceiling]:
+    """Everything that comes before the first step; the run folder is there afterwards."""
     start = _start(recipe, folder, process, resume, display)
     if start is None and recipe.train.start_from is not None:
         weights_in(recipe.train.start_from)  # before any data is fetched
@@ -75,7 +99,7 @@ def train(
     if process.first:
         record(setup, found, command)
     process.barrier()
-    return run.train(found)
+    return run, found
 
 
 def _start(recipe: Recipe, folder: RunFolder, process: Process, resume: bool, display: Display) -> Start | None:

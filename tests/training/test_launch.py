@@ -86,3 +86,24 @@ sys.exit(143)
     os.kill(started.pid, signal.SIGTERM)
     assert started.wait(20) == 143
     assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["x", "x"]
+
+
+def test_ranks_stop_when_the_launcher_is_gone(tmp_path: Path) -> None:
+    hears = f"""
+from loopkit.training.launch import follow_launcher
+signal.signal(signal.SIGTERM, lambda *_: (open(r'{tmp_path}/' + os.environ['RANK'], 'w').write('x'), sys.exit(143)))
+follow_launcher()
+open(r'{tmp_path}/ready' + os.environ['RANK'], 'w')
+time.sleep(30)
+"""
+    code = f"import sys; from loopkit.training.launch import launch; sys.exit(launch((), 2, {ranks(hears, hears)!r}))"
+    started = subprocess.Popen([sys.executable, "-c", code])
+    while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
+        time.sleep(0.02)
+    assert not (tmp_path / "0").exists()
+    started.kill()
+    started.wait(20)
+    end = time.monotonic() + 20
+    while not all((tmp_path / rank).is_file() and (tmp_path / rank).read_text() for rank in ("0", "1")):
+        assert time.monotonic() < end, "a rank goes on without its launcher"
+        time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from loopkit.runs import CheckpointProblem, RunExists, RunFolder, checkpoints, read_metrics, read_provenance
 from loopkit.runs.checkpoint import newest_checkpoint
+from loopkit.runs.lock import RunBusy, held
 from loopkit.runs.resolved import recorded_origins
 from loopkit.training.engine import Engine
 from loopkit.training.measure import asks
@@ -193,3 +195,12 @@ def test_resuming_what_never_was_is_an_error(recipe: Maker, tmp_path: Path) -> N
     with pytest.raises(CheckpointProblem, match="there is no checkpoint"):
         fit(recipe(), tmp_path / "run", resume=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_being_trained_is_not_resumed_a_second_time(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with held(RunFolder(tmp_path / "run")), pytest.raises(RunBusy, match="another process is training"):
+        fit(recipe("train.steps=9"), tmp_path / "run", resume=True)
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert after == before | {tmp_path / "run" / ".lock": b""}

@@ -1,0 +1,36 @@
+"""One process at a time trains a run: two that resume it would write over each other."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from loopkit.runs.folder import RunFolder
+
+
+class RunBusy(ValueError):
+    """Another process is training this run."""
+
+
+@contextmanager
+def held(folder: RunFolder) -> Iterator[None]:
+    """Hold a run inside of the block; the system lets go of it when the process ends, however it ends.
+
+    Args:
+        folder: The run; it exists. On a file system that knows no locks, nothing is held.
+
+    Raises:
+        RunBusy: If another process holds it.
+    """
+    with (folder.path / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise RunBusy(
+                    f"another process is training {folder.path}; wait until it has ended, or end it, "
+                    "then go on with --resume"
+                ) from None
+        yield
