@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,17 @@ import click
 
 from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
+from loopkit.cli.ranks import nproc_option, start_ranks
 
 if TYPE_CHECKING:
+    import torch
+
     from loopkit.data import Prepared
+    from loopkit.evaluation.shards import Shard
     from loopkit.evaluation.trained_run import TrainedRun
+
+REMEDY = "No result was written, and texts that were stay: the same command goes on"
+"""What to do about an evaluation that lost a rank."""
 
 
 @click.command("eval")
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     "--set", "-s", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value under evaluate or data."
 )
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@nproc_option
 @json_option
 def command(
     run: str | None,
@@ -61,30 +70,60 @@ def command(
     tasks: tuple[str, ...],
     overrides: tuple[str, ...],
     runs: Path,
+    nproc: int | None,
     as_json: bool,
 ) -> None:
     """Measure RUN, a folder or a name under runs/, at every depth from one pass. Without RUN, the newest.
 
-    The result goes to the run's eval/ folder, and its reports and plots are written anew.
+    The result goes to the run's eval/ folder, and its reports and plots are written anew. With --nproc, or under
+    torchrun, the ranks share the batches and the texts; the figures are those of one process.
     """
     from loopkit.recipe.depths import parse_depths
+    from loopkit.runs import RunFolder
 
     wanted = None if depths is None else parse_depths(depths)  # before anything heavy is imported
+    options = {"split": split, "max_tokens": max_tokens, "batch": batch}
+    chosen = [f"evaluate.{name}={value}" for name, value in options.items() if value is not None]
+    _only_measurement(overrides)
+    folder = RunFolder.open(run, runs)
+    start_ranks(nproc, REMEDY)
 
+    from loopkit.evaluation.shards import ALONE
+    from loopkit.evaluation.trained_run import open_run
+    from loopkit.training.one_voice import one_voice
+
+    with one_voice(REMEDY):
+        place, shard = _join(device)
+        opened = open_run(folder.path, step=step, overrides=(*overrides, *chosen), tasks=tasks, device=place)
+        for warning in opened.warnings if shard.rank == 0 else ():
+            click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
+        if shard.world > 1 and (alone := _alone(opened, exits)):
+            if shard.rank:
+                return
+            click.echo(f"{alone} cannot be shared out among ranks; rank 0 measures alone", err=True)
+            shard = ALONE
+        _measure(opened, wanted, shard, dtype=dtype, read_as=read_as, timed=timed, exits=exits, as_json=as_json)
+
+
+def _measure(
+    opened: TrainedRun,
+    wanted: Sequence[int] | None,
+    shard: Shard,
+    *,
+    dtype: str | None,
+    read_as: str,
+    timed: int,
+    exits: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Evaluate on this rank; the first one writes and shows what was found."""
     import json
 
     from loopkit.data import prepare
     from loopkit.evaluation import completions_of, evaluate, write_result
     from loopkit.evaluation.measure import scores_text
-    from loopkit.evaluation.trained_run import open_run
     from loopkit.report import console, depth_report, write_report
 
-    options = {"split": split, "max_tokens": max_tokens, "batch": batch}
-    chosen = [f"evaluate.{name}={value}" for name, value in options.items() if value is not None]
-    _only_measurement(overrides)
-    opened = open_run(run, step=step, overrides=(*overrides, *chosen), tasks=tasks, device=_device(device), root=runs)
-    for warning in opened.warnings:
-        click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
     recipe = opened.recipe
     prepared = None
     if exits or timed or scores_text(recipe.evaluate):
@@ -107,9 +146,12 @@ def command(
         tokenizer=opened.tokenizer,
         timed_batches=timed,
         completions=completions_of(opened.folder, opened.checkpoint.step),
-        writing=_writing,
+        writing=_silent if shard.rank else _writing,
+        shard=shard,
         **shared,
     )
+    if shard.rank:
+        return
     path = write_result(result, opened.folder)
     written = write_report(opened.folder)
     if as_json:
@@ -117,6 +159,34 @@ def command(
     else:
         console().print(depth_report(result.to_json()))
         click.echo("\nwritten: " + ", ".join([str(path), *(str(opened.folder.path / name) for name in written)]))
+
+
+def _join(device: str) -> tuple[torch.device | str, Shard]:
+    """Where this process measures, and its share of the work; alone unless a launcher started it."""
+    import torch
+
+    from loopkit.evaluation.shards import ALONE, Shard
+    from loopkit.training.launch import under_launcher
+    from loopkit.training.process import join
+
+    if not under_launcher():
+        return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device, ALONE
+    process = join(device)  # type: ignore[arg-type]
+    return process.device, Shard(process.rank, process.world)
+
+
+def _alone(opened: TrainedRun, exits: tuple[str, ...]) -> str:
+    """What of the work one rank must do by itself, in words; empty where all of it can be shared out."""
+    from loopkit.evaluation.shards import unshareable
+
+    if exits:
+        return "the benchmark of early exit"
+    probes = unshareable(opened.recipe.evaluate)
+    return f"the probe{'s' if len(probes) > 1 else ''} {', '.join(probes)}" if probes else ""
+
+
+def _silent(task: str, depth: int, done: int, wanted: int) -> None:
+    """Of several ranks one says how far the texts are."""
 
 
 def _writing(task: str, depth: int, done: int, wanted: int) -> None:
@@ -157,9 +227,3 @@ def _only_measurement(overrides: tuple[str, ...]) -> None:
             raise ValueError(
                 f"--set {text}: a trained run can be measured otherwise (evaluate.*, data.source.*), not changed"
             )
-
-
-def _device(name: str) -> str:
-    import torch
-
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name

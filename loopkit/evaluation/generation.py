@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,7 @@ from loopkit.components.task import Completion, Generate, Task
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.evaluation.circumstances import Dtype
 from loopkit.evaluation.completion_file import CompletionFile, completion_digest
+from loopkit.evaluation.shards import ALONE, Shard
 from loopkit.inference import Completed, complete, positions_of
 from loopkit.inference.complete import encode_prompts
 from loopkit.registry import Spec
@@ -62,13 +63,17 @@ def ask(tasks: Mapping[str, Task], tokenizer: Tokenizer, model: LoopedModel) -> 
 class Writer:
     """Generates what is asked and not yet in the file.
 
+    Ranks take turns with the batches, which are those of one rank alone, and tell each other their texts after each
+    round. The first rank keeps and marks them.
+
     Args:
         model: In evaluation mode, in the arithmetic wanted.
         tokenizer: Its tokenizer.
         dtype: The arithmetic, as results name it.
         batch: Sequences in a batch.
-        file: What is known, and where texts go.
+        file: What is known, and where texts go; that of the first rank counts.
         writing: Told about each text.
+        shard: Which rank this is.
     """
 
     model: LoopedModel
@@ -77,6 +82,7 @@ class Writer:
     batch: int
     file: CompletionFile
     writing: Writing = lambda task, depth, done, wanted: None
+    shard: Shard = ALONE
 
     def figures(self, asked: Sequence[Asked], depths: Sequence[int]) -> dict[int, dict[str, dict[str, float]]]:
         """The figures of every task at every depth."""
@@ -90,32 +96,50 @@ class Writer:
         for item in asked:
             for depth in depths:
                 texts = self._texts(item, depth, same)
-                marks = [item.task.mark(request, texts[request.key]) for request in item.requests]
-                found[depth][item.name] = item.task.total(marks)
+                found[depth][item.name] = self.shard.pooled({} if self.shard.rank else _total(item, texts))
         return found
 
     def _texts(self, asked: Asked, depth: int, same: Mapping[str, Any]) -> dict[str, Completion]:
         """All texts of a task at a depth; sequences of similar length share a batch, the longest first."""
         digests = {request.key: completion_digest({**same, **_of(request)}) for request in asked.requests}
-        texts: dict[str, Completion] = {}
-        for key, digest in digests.items():
-            known = self.file.get(asked.name, key, depth, digest)
-            if known is not None:
-                texts[key] = known
+        known = {key: self.file.get(asked.name, key, depth, digest) for key, digest in digests.items()}
+        texts = self._of_all({key: text for key, text in known.items() if text is not None and not self.shard.rank})
         self.writing(asked.name, depth, len(texts), len(asked.requests))
-        missing = [i for i, request in enumerate(asked.requests) if request.key not in texts]
-        missing.sort(key=lambda i: -asked.lengths[i])
-        for first in range(0, len(missing), self.batch):
-            group = [asked.requests[i] for i in missing[first : first + self.batch]]
 
-            def keep(number: int, completed: Completed, group: list[Generate] = group) -> None:
-                key = group[number].key
-                texts[key] = Completion(completed.text, completed.num_tokens, completed.finished)
-                self.file.add(asked.name, key, depth, digests[key], texts[key])
+        def keep(found: Mapping[str, Completion]) -> None:
+            for key, text in found.items():
+                if key in texts:
+                    continue
+                texts[key] = text
+                self.file.add(asked.name, key, depth, digests[key], text)
                 self.writing(asked.name, depth, len(texts), len(asked.requests))
 
-            self._complete(group, depth, keep)
+        missing = [i for i, request in enumerate(asked.requests) if request.key not in texts]
+        missing.sort(key=lambda i: -asked.lengths[i])
+        groups = [missing[first : first + self.batch] for first in range(0, len(missing), self.batch)]
+        for first in range(0, len(groups), self.shard.world):
+            mine = [asked.requests[i] for group in self.shard.own(groups[first:][: self.shard.world]) for i in group]
+            keep(self._of_all(self._written(mine, depth, keep)))
         return texts
+
+    def _of_all(self, own: Mapping[str, Completion]) -> dict[str, Completion]:
+        """The texts of every rank, by key."""
+        pooled = self.shard.pooled({key: asdict(text) for key, text in own.items()})
+        return {key: Completion(**text) for key, text in pooled.items()}
+
+    def _written(
+        self, group: Sequence[Generate], depth: int, keep: Callable[[Mapping[str, Completion]], None]
+    ) -> dict[str, Completion]:
+        """Have a batch written; each text is kept as soon as it exists."""
+        found: dict[str, Completion] = {}
+
+        def done(number: int, completed: Completed) -> None:
+            key = group[number].key
+            found[key] = Completion(completed.text, completed.num_tokens, completed.finished)
+            keep({key: found[key]})
+
+        self._complete(group, depth, done)
+        return found
 
     def _complete(self, group: Sequence[Generate], depth: int, keep: Callable[[int, Completed], None]) -> None:
         """Have texts written; requests that stop at different strings are no batch."""
@@ -130,6 +154,11 @@ class Writer:
                 stop=stop,
                 done=lambda row, completed, numbers=numbers: keep(numbers[row], completed),  # type: ignore[misc]
             )
+
+
+def _total(asked: Asked, texts: Mapping[str, Completion]) -> dict[str, float]:
+    """The figures of a task, from all of its texts."""
+    return asked.task.total([asked.task.mark(request, texts[request.key]) for request in asked.requests])
 
 
 def _of(request: Generate) -> dict[str, Any]:

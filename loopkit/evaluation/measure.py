@@ -77,7 +77,8 @@ def evaluate(
         completions: File that keeps the texts of the tasks that ask for some, each as soon as it exists; an evaluation
             that was interrupted goes on from it. ``None`` keeps none.
         writing: Told a task, a depth, how many of its texts there are and how many there will be.
-        shard: This rank's part of the work; every rank of it calls this, and each receives the whole result.
+        shard: This rank's part of the work; every rank of it calls this, and each receives the whole result, but for
+            what the first one alone does: timing, and keeping texts.
 
     Raises:
         ValueError: If a depth cannot be run, the split is not there or holds nothing to score, there is nothing to
@@ -107,7 +108,7 @@ def evaluate(
     texts = None
     if len(asked.tasks) < len(settings.tasks):
         known = prepared.tokenizer if prepared is not None and tokenizer is None else tokenizer
-        texts = _written(asked, known, completions, writing)
+        texts = _written(asked, known, completions, writing, shard)
         if not scores_text(settings) and not timed_batches:
             return texts
     if prepared is None:
@@ -137,7 +138,9 @@ class _Asked:
         return {"read_as": self.read_as, "trained": self.model.max_loops if self.trained is None else self.trained.max}
 
 
-def _written(asked: _Asked, tokenizer: Tokenizer | None, completions: Path | None, writing: Writing) -> Result:
+def _written(
+    asked: _Asked, tokenizer: Tokenizer | None, completions: Path | None, writing: Writing, shard: Shard
+) -> Result:
     """The tasks that have texts written."""
     if tokenizer is None:
         raise ValueError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
@@ -150,8 +153,9 @@ def _written(asked: _Asked, tokenizer: Tokenizer | None, completions: Path | Non
         dtype=asked.dtype,
         trained=asked.trained,
         origin=asked.origin,
-        file=CompletionFile(completions),
+        file=CompletionFile(None if shard.rank else completions),
         writing=writing,
+        shard=ALONE if shard.in_step else shard,  # the length of a text decides how many passes it takes
     )
 
 
@@ -199,7 +203,8 @@ def _measured(asked: _Asked, scoring: Scoring, progress: Callable[[int, int], No
         found = shard.joined(found, list(probes.values()), depths)
         for probe in probes.values():
             probe.run(model, batches, depths)
-        timed = list(islice(batches, asked.timed_batches))
+        # two ranks would slow each other down
+        timed = [] if shard.rank else list(islice(batches, asked.timed_batches))
         speed = tokens_per_s(model, timed, depths, **reading) if timed else {}
     assert found.tokens == scoring.tokens_scored, f"{found.tokens} tokens scored, {scoring.tokens_scored} announced"
     return _Outcome(asked.tasks, scoring, found, {name: probe.result() for name, probe in probes.items()}, speed)

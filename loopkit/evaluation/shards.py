@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,8 +17,9 @@ from loopkit.evaluation.sweep import Greedy, Sweep
 
 if TYPE_CHECKING:
     from loopkit.components.probe import Probe
-    from loopkit.loop import Batch
     from loopkit.recipe.format import Evaluate
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Shard:
     world: int = 1
     in_step: bool = False
 
-    def own(self, batches: Iterable[Batch]) -> Iterable[Batch]:
+    def own(self, batches: Iterable[T]) -> Iterable[T]:
         """The batches of this rank."""
         return islice(batches, self.rank, None, self.world)
 
@@ -58,13 +61,27 @@ class Shard:
         greedy = None if found.greedy is None else _joined_greedy(found.greedy, order)
         return Sweep(dict(zip(order, nll, strict=True)), greedy, tokens, batches, core_calls)
 
+    def pooled(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of all ranks, which are plain JSON values under keys of their own. Every rank calls this."""
+        if self.world == 1:
+            return dict(own)
+        # JSON without line ends, a line for each rank; nothing is unpickled
+        sent = np.frombuffer(f"{json.dumps(own)}\n".encode(), dtype=np.uint8).copy()
+        lines = _gathered(torch.from_numpy(sent)).numpy().tobytes().decode().splitlines()
+        return {key: value for line in lines for key, value in json.loads(line).items()}
+
 
 ALONE = Shard()
 
 
 def can_be_shared(settings: Evaluate) -> bool:
     """Whether every probe of an evaluation can be shared out."""
-    return all(spec.build().shareable for spec in settings.probes.values())
+    return not unshareable(settings)
+
+
+def unshareable(settings: Evaluate) -> list[str]:
+    """The probes of an evaluation that cannot be shared out, by name."""
+    return [name for name, spec in settings.probes.items() if not spec.build().shareable]
 
 
 def _summed(values: Sequence[float]) -> list[float]:

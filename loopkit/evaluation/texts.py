@@ -14,6 +14,7 @@ from loopkit.evaluation.circumstances import Dtype, device_name, ready, tokenize
 from loopkit.evaluation.completion_file import CompletionFile
 from loopkit.evaluation.generation import Asked, Writer, Writing, ask
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
+from loopkit.evaluation.shards import ALONE, Shard
 from loopkit.inference import not_cacheable, positions_of
 from loopkit.registry import Spec
 
@@ -34,6 +35,7 @@ def evaluate_texts(
     origin: Origin,
     file: CompletionFile,
     writing: Writing,
+    shard: Shard = ALONE,
 ) -> Result:
     """Have the texts written that tasks ask for, and mark them.
 
@@ -48,6 +50,7 @@ def evaluate_texts(
         origin: Where the model came from.
         file: Texts that are known, and where new ones go.
         writing: Told about each text.
+        shard: Which rank this is; every one of them calls this.
 
     Raises:
         ValueError: If a task's data is missing or wrong, or a prompt does not fit the model.
@@ -59,7 +62,7 @@ def evaluate_texts(
     }
     asked = ask(tasks, tokenizer, model)
     with ready(model, device, dtype):
-        figures = Writer(model, tokenizer, dtype, settings.batch, file, writing).figures(asked, depths)
+        figures = Writer(model, tokenizer, dtype, settings.batch, file, writing, shard).figures(asked, depths)
     conditions = Conditions(
         split="-".join(tasks),
         tokenizer=tokenizer_facts(tokenizer),

@@ -1,0 +1,66 @@
+"""``loopkit eval --nproc``: who starts ranks, and what is said before any of them starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from loopkit.cli.main import main
+from loopkit.training import launch
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, str]]:
+    """What the launcher was asked for; it starts nothing."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", launch.LAUNCHED):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "resolved.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    calls: list[tuple[list[str], int, str]] = []
+
+    def note(words: Any, ranks: int, *, remedy: str) -> int:
+        calls.append((list(words), ranks, remedy))
+        return 3
+
+    monkeypatch.setattr(launch, "launch", note)
+    monkeypatch.setattr("sys.argv", ["loopkit", "eval", "mine", "--nproc", "2"])
+    return calls
+
+
+def test_ranks_get_the_words_of_the_command(started: list[tuple[list[str], int, str]]) -> None:
+    assert CliRunner().invoke(main, ["eval", "mine", "--nproc", "2"]).exit_code == 3
+    ((words, ranks, remedy),) = started
+    assert (words, ranks) == (["eval", "mine", "--nproc", "2"], 2)
+    assert "--resume" not in remedy
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["yours"], "there is no run yours; runs in runs: mine"),
+        (["mine", "--depths", "0"], "depths start at 1"),
+        (["mine", "--set", "model.width=3"], "not changed"),
+    ],
+)
+def test_what_is_wrong_is_said_before_any_rank_starts(
+    started: list[tuple[list[str], int, str]], words: list[str], said: str
+) -> None:
+    done = CliRunner().invoke(main, ["eval", *words, "--nproc", "2"])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert started == []
+
+
+def test_a_launcher_inside_of_a_launcher_is_refused(
+    started: list[tuple[list[str], int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    done = CliRunner().invoke(main, ["eval", "mine", "--nproc", "2"])
+    assert done.exit_code == 2
+    assert "has already; leave it out" in done.output
+    assert started == []
