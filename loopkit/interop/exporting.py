@@ -20,10 +20,10 @@ from loopkit.interop.published import sha256
 from loopkit.interop.tables import table_bytes
 from loopkit.interop.target import Target, folder_again, new_folder
 from loopkit.interop.tensor_file import TensorFile, write_tensors
-from loopkit.recipe import load_recipe
 from loopkit.runs import CheckpointProblem, RunFolder, write_json
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS
+from loopkit.runs.resolved import load_resolved
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def export_run(
         raise FileExistsError(f"{out} already exists; give the exported model another folder with --out")
     folder = RunFolder.open(run, root)
     checkpoint, warnings = choose_checkpoint(folder, step)
-    recipe, tokenizer = load_recipe(folder.resolved), load_tokenizer(checkpoint.path / TOKENIZER)
+    recipe = load_resolved(folder.resolved, checkpoint)
+    tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
     model = on_meta(recipe, tokenizer)
     weights, shapes = TensorFile(checkpoint.path / WEIGHTS), shapes_of(model)
     if shapes != {name: entry.shape for name, entry in weights.header.entries.items()}:

@@ -267,3 +267,18 @@ def test_a_run_without_a_past_inherits_nothing(tmp_path: Path) -> None:
     second = fit(recipe(tmp_path, steps=1, start_from=str(first.folder.path)), tmp_path / "second")
     assert not second.folder.imported.exists()
     assert "imported" not in read_provenance(second.folder.provenance)
+
+
+def test_a_run_with_components_of_its_own_file_goes_out(tmp_path: Path) -> None:
+    """Its tokenizer is known to nobody but its recipe."""
+    (tmp_path / "words.py").write_text(
+        "from loopkit.components.tokenizer.bytes import Bytes\nfrom loopkit.registry import register\n\n\n"
+        '@register("tokenizer", "own_words")\n'
+        'class Words(Bytes):\n    """Bytes by another name."""\n\n    def __init__(self) -> None:\n        pass\n'
+    )
+    values = dict(recipe(tmp_path).values) | {"plugins": ["words.py"]}
+    values["data"] = values["data"] | {"tokenizer": "own_words"}
+    fit(recipe_of(values, tmp_path / "made.yaml"), tmp_path / "run")
+    assert export_run(tmp_path / "run", tmp_path / "out").form == "ouro"
+    _, tokenizer, _ = loopkit.load(tmp_path / "run")
+    assert type(tokenizer).__name__ == "Words"
