@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -169,7 +170,7 @@ def _join(device: str) -> tuple[torch.device | str, Shard]:
     from loopkit.training.launch import under_launcher
     from loopkit.training.process import join
 
-    if not under_launcher():
+    if not under_launcher() or os.environ["WORLD_SIZE"] == "1":
         return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device, ALONE
     process = join(device)  # type: ignore[arg-type]
     return process.device, Shard(process.rank, process.world)

@@ -204,3 +204,38 @@ def test_components_by_hand_are_checked_too() -> None:
 
 def test_a_map_of_words_names_the_value_that_is_none(write) -> None:
     assert "model.tie: 'coda.norm' in it must be text, not 3" in one(write, "model.tie={coda.norm: 3}")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "train.schedule=999999999999",
+        "train.schedule={type: curriculum, of: {type: uniform, max: 10001}}",
+        "evaluate.depths=999999999999",
+        "evaluate.depths=1-10001",
+    ],
+)
+def test_more_loops_than_can_be_run_are_a_slip(write, override: str) -> None:
+    assert "more" in one(write, override)
+    assert "loops" in one(write, override)
+
+
+def test_the_most_loops_are_allowed(write) -> None:
+    recipe = load_recipe(write(), overrides=["train.schedule=10000", "evaluate.depths=1,10000"])
+    assert recipe.train.schedule.options["loops"] == 10_000
+
+
+@pytest.mark.parametrize("source", ["text", "math_sft", "{type: text, path: a, dataset: b}"])
+def test_a_source_says_where_it_is_once(write, source: str) -> None:
+    said = one(write, f"data.source={source}")
+    assert "exactly one of path" in said or "path and dataset exclude each other" in said
+
+
+def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -> None:
+    (write().parent / "sub").mkdir()
+    file = write(
+        BASE.replace("source: python_docs", "source: {type: text, files: {train: a.txt, validation: /b.txt}}"),
+        "sub/r.yaml",
+    )
+    files = load_recipe(file).values["data"]["source"]["files"]
+    assert files == {"train": str(file.parent / "a.txt"), "validation": "/b.txt"}

@@ -37,14 +37,12 @@ class Killed:
     Args:
         victims: Who was killed, each time.
         writing: Kills that left a checkpoint without a name: it was being written or removed.
-        starting: Kills between a start and its first step.
         resumed_from: Steps from which the run went on.
         slowest: Longest time from a kill to the end of everything of the job, in seconds.
     """
 
     victims: list[str] = field(default_factory=list)
     writing: int = 0
-    starting: int = 0
     resumed_from: list[int] = field(default_factory=list)
     slowest: float = 0.0
 
@@ -142,7 +140,6 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
         assert newest.step >= reached, f"step {reached} was lost, {newest.step} is left"
         seen.victims.append(victims)
         seen.writing += _writing(folder, since)
-        seen.starting += not any(line["step"] > max(reached, 0) for line in read_metrics(folder.metrics))
         reached = newest.step
         seen.resumed_from.append(reached)
     last = Job(recipe, folder, steps, resume=True)
