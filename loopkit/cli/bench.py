@@ -10,6 +10,10 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
+from loopkit.cli.ranks import nproc_option, start_ranks
+
+REMEDY = "Nothing was measured"
+"""What to say of a benchmark that lost a rank."""
 
 
 @click.command("bench")
@@ -18,6 +22,7 @@ from loopkit.cli.options import json_option, recipe_options
 @click.option("--loops", type=click.IntRange(min=1), help="Loops of each step; the schedule's mean if not given.")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Optimizer steps to time.")
 @click.option("--vocabulary", type=click.IntRange(min=1), help="Number of tokens, where the data would decide it.")
+@nproc_option
 @json_option
 def command(
     recipe: str,
@@ -28,27 +33,33 @@ def command(
     loops: int | None,
     steps: int,
     vocabulary: int | None,
+    nproc: int | None,
     as_json: bool,
 ) -> None:
     """Time optimizer steps of RECIPE on random tokens: seconds, tokens/s, MFU and memory.
 
-    No data is read and no run is made. MFU is a share of the matrix product measured beside the steps. A launcher, such
-    as torchrun, starts it on several devices.
+    No data is read and no run is made. MFU is a share of the matrix product measured beside the steps. With --nproc, or
+    under torchrun, all devices are timed together.
     """
     import json
 
     from loopkit.recipe import load_recipe
+
+    resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
+    start_ranks(nproc, REMEDY)
+
     from loopkit.report import console
     from loopkit.report.bench_table import bench_report
     from loopkit.training.bench import bench
+    from loopkit.training.one_voice import one_voice
     from loopkit.training.plan import known_vocabulary
     from loopkit.training.process import join
     from loopkit.training.stop import Ended
 
-    resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
     size = vocabulary or known_vocabulary(resolved)
     try:
-        found = bench(resolved, join(resolved.train.device), vocabulary=size, loops=loops, steps=steps)
+        with one_voice(REMEDY):
+            found = bench(resolved, join(resolved.train.device), vocabulary=size, loops=loops, steps=steps)
     except Ended as stop:
         click.echo(f"error: {stop}", err=True)
         sys.exit(stop.exit_code)

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 from loopkit.runs.folder import RunFolder
 
+LOCK = ".lock"
+"""The file in a run's folder that is locked; it stays, and says nothing by being there."""
+
 
 class RunBusy(ValueError):
     """Another process is training this run."""
@@ -24,7 +27,7 @@ def held(folder: RunFolder) -> Iterator[None]:
     Raises:
         RunBusy: If another process holds it.
     """
-    with (folder.path / ".lock").open("a") as file:
+    with (folder.path / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from loopkit.recipe import Recipe
 from loopkit.runs import RunFolder, read_provenance
+from loopkit.runs.lock import LOCK
 from loopkit.studies.format import Arm, Scale
 from loopkit.studies.study import LoadedStudy
 
 BEGUN = frozenset(
-    {"recipe.yaml", "resolved.yaml", "provenance.json", "deepspeed.json", "metrics.jsonl", "checkpoints", "eval"}
+    {"recipe.yaml", "resolved.yaml", "provenance.json", "deepspeed.json", "metrics.jsonl", "checkpoints", "eval", LOCK}
 )
 """What a run folder holds before its first checkpoint; a folder with anything else is never removed."""
 Say = Callable[[str], None]

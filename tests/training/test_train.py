@@ -14,9 +14,11 @@ from rich.console import Console
 
 from loopkit.runs import CheckpointProblem, RunExists, RunFolder, checkpoints, read_metrics, read_provenance
 from loopkit.runs.checkpoint import newest_checkpoint
-from loopkit.runs.lock import RunBusy, held
+from loopkit.runs.lock import LOCK, RunBusy, held
 from loopkit.runs.resolved import recorded_origins
+from loopkit.studies.runs import BEGUN
 from loopkit.training.engine import Engine
+from loopkit.training.keeper import Keeper
 from loopkit.training.measure import asks
 from loopkit.training.stop import NotFinite
 from tests.training.conftest import Maker
@@ -203,4 +205,15 @@ def test_a_run_that_is_being_trained_is_not_resumed_a_second_time(recipe: Maker,
     with held(RunFolder(tmp_path / "run")), pytest.raises(RunBusy, match="another process is training"):
         fit(recipe("train.steps=9"), tmp_path / "run", resume=True)
     after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert after == before | {tmp_path / "run" / ".lock": b""}
+    assert after == before | {tmp_path / "run" / LOCK: b""}
+
+
+def test_what_a_study_may_remove_is_what_a_run_holds_before_its_first_checkpoint(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Keeper, "save", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(recipe(), tmp_path / "run")
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert LOCK in left
+    assert left <= BEGUN
