@@ -89,17 +89,17 @@ def _show_component(schema: Schema) -> None:
 
     from loopkit.recipe.describe import describe
     from loopkit.registry.packages import missing_packages, remedy
+    from loopkit.report.reference.docstring import plain, unbroken
 
     console = Console(highlight=False)
     console.print(f"{schema.kind}/{schema.name}", style="bold")
-    body = schema.doc.split("\nArgs:")[0].rstrip()
-    console.print(body, markup=False)
+    console.print(plain(schema.doc), markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("option", "accepts", "default", "meaning"):
         table.add_column(column, overflow="fold")
     for option in schema.options.values():
         default = "required" if option.required else "null" if option.default is None else str(option.default)
-        table.add_row(option.name, describe(option.annotation), default, option.doc)
+        table.add_row(option.name, describe(option.annotation), default, unbroken(option.doc))
     console.print()
     if schema.options:
         console.print(table)

@@ -29,6 +29,17 @@ def sections(doc: str) -> dict[str, str]:
     return {name: "\n\n".join(_block(block) for block in _blocks(text)) for name, text in texts.items() if text}
 
 
+def plain(doc: str) -> str:
+    """What a docstring says before its sections, for a terminal: a line for each paragraph, equations as they are."""
+    blocks = _blocks("\n".join(_before_sections(doc)))
+    return "\n\n".join(block if is_equation(block) else unbroken(block) for block in blocks)
+
+
+def unbroken(text: str) -> str:
+    """A paragraph in one line, without the marks around code."""
+    return " ".join(text.split()).replace("``", "")
+
+
 def _before_sections(doc: str) -> Iterator[str]:
     for line in doc.splitlines():
         if SECTION.match(line):
