@@ -10,7 +10,7 @@ import pytest
 from loopkit.registry.schema import Provider
 from loopkit.registry.source import read_components
 from loopkit.report.reference import command_page, component_page, run_folder_page
-from loopkit.report.reference.docstring import body, is_equation, sections
+from loopkit.report.reference.docstring import body, is_equation, plain, sections
 from loopkit.report.reference.source_text import path_of
 
 SOURCE = '''
@@ -73,6 +73,13 @@ def test_sections_of_a_docstring() -> None:
     doc = "One.\n\nArgs:\n    a: b\n\nShapes:\n    x [B, T]\n    to y.\n\nPaper: so."
     assert body(doc) == "One."
     assert sections(doc) == {"Shapes": "x \\[B, T\\] to y.", "Paper": "so."}
+
+
+def test_a_terminal_wraps_paragraphs_and_leaves_equations_alone() -> None:
+    doc = (
+        "One.\n\nz = s^alpha * h / s\nt = s\n\nIn training ``ema`` takes its scale\nfrom the batch.\n\nArgs:\n    a: b"
+    )
+    assert plain(doc) == "One.\n\nz = s^alpha * h / s\nt = s\n\nIn training ema takes its scale from the batch."
 
 
 def test_a_command_s_page_has_usage_options_and_the_commands_below_it() -> None:
