@@ -139,7 +139,14 @@ def _recipe(names: Names, kind: str) -> str:
         "data": {"source": "python_docs", "tokenizer": "bytes", "length": 64},
         "model": {"width": 64, "block": {"attention": {"heads": 4}, "mlp": {"ratio": 2}}, "core": 2},
         "objective": {"supervision": "per_loop"},
-        "train": {"steps": 200, "batch": 16, "schedule": 3, "lr": {"type": "constant", "peak": 1e-3}, "device": "cpu"},
+        "train": {
+            "steps": 200,
+            "batch": 16,
+            "schedule": 3,
+            "lr": {"type": "constant", "peak": 1e-3},
+            "precision": "fp32",  # many CPUs are slow in bf16
+            "device": "cpu",
+        },
         "evaluate": {"every": None, "depths": "1-4", "max_tokens": 8192, "tasks": {"perplexity": {}}},
     }
     choice = {"type": names.component, **OPTIONS.get(kind, {})}

@@ -65,17 +65,23 @@ def ceiling(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> C
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float) -> float:
-    """FLOP/s of the best square matrix product within some seconds."""
-    size = 4096 if device.type == "cuda" else 1024
-    a, b = torch.ones(2, size, size, device=device, dtype=dtype)
-    out = a @ b  # the first call chooses a kernel
-    best, end = 0.0, time.perf_counter() + seconds
-    while best == 0.0 or time.perf_counter() < end:
-        begin = _now(device)
-        for _ in range(4):
+    """FLOP/s of the best square matrix product within some seconds; on slow arithmetic of a smaller one."""
+    largest = 4096 if device.type == "cuda" else 1024
+    size, best, end = largest // 8, 0.0, _now(device) + seconds
+    while True:
+        a, b = torch.ones(2, size, size, device=device, dtype=dtype)
+        out = a @ b  # the first call of a size chooses a kernel
+        last = 0.0
+        while not last or (size == largest and _now(device) < end):
+            begin = _now(device)
             torch.matmul(a, b, out=out)
-        best = max(best, 4 * 2 * size**3 / (_now(device) - begin))
-    return best
+            last = max(_now(device) - begin, 1e-9)
+            best = max(best, 2 * size**3 / last)
+        if (
+            size == largest or _now(device) + 2 * 8 * last > end
+        ):  # twice the side is eight times the work, and done twice
+            return best
+        size *= 2
 
 
 def _now(device: torch.device) -> float:

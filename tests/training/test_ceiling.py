@@ -21,7 +21,22 @@ def test_other_programs_take_nothing_from_a_processor(monkeypatch: pytest.Monkey
     """Three seconds of two threads' time are one and a half, however long they took by the clock."""
     monkeypatch.setattr(room.time, "process_time", iter(range(0, 10**6, 3)).__next__)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert measure(CPU, torch.float32, 0.0) == pytest.approx(4 * 2 * 1024**3 / 1.5)
+    assert measure(CPU, torch.float32, 0.0) == pytest.approx(2 * 128**3 / 1.5)
+
+
+@pytest.mark.parametrize("flops_per_s", [1e8, 1e9, 1e11, 1e13])
+def test_slow_arithmetic_does_not_hold_up_the_start(monkeypatch: pytest.MonkeyPatch, flops_per_s: float) -> None:
+    clock = [0.0]
+
+    def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        clock[0] += 2 * a.shape[0] ** 3 / flops_per_s
+        return torch.empty_like(a) if out is None else out
+
+    monkeypatch.setattr(room, "_now", lambda device: clock[0])
+    monkeypatch.setattr(torch, "matmul", product)
+    monkeypatch.setattr(torch.Tensor, "__matmul__", product)
+    assert measure(CPU, torch.float32, 0.5) == pytest.approx(flops_per_s)
+    assert clock[0] < 1.0
 
 
 @pytest.mark.parametrize(
