@@ -25,6 +25,7 @@ def test_variants_are_every_choice_and_every_optional_part() -> None:
     found = {variant.name: variant.options for variant in variants(schema, {"heads": 2}, known)}
     assert list(found) == [
         "", "kv_heads=2", "head_size=2", "qk_norm given", "qkv_bias=true", "qk_bias=true", "out_bias=true",
+        'value_embeddings="all"', 'value_embeddings="even"', 'value_embeddings="odd"', "value_gate=2", "value_std=2",
     ]  # fmt: skip
     assert found["qk_norm given"]["qk_norm"] == {"type": "rmsnorm"}
     names = [variant.name for variant in variants(known.get("readout", "alpha"), {}, known)]
