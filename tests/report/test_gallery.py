@@ -153,6 +153,14 @@ def test_a_measured_recipe_shows_runs_depths_claims_and_exits(
     assert "3 of 8 at loop 1" in page
 
 
+def test_a_table_of_many_depths_is_folded(root: Path, study: Path, sample: Callable[..., Any]) -> None:
+    found = results(sample, mini=["one"])
+    found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]["evaluation"] = sample(depths=40)
+    study.with_name("a_study.results.json").write_text(json.dumps(found))
+    page = recipe_page(entry_of(root, read_study(study)), frozenset(), {})
+    assert '??? note "Seed 1, by depth (40 depths)"\n\n    | depth |' in page
+
+
 def test_a_recipe_s_page_draws_how_it_trained_where_the_results_say(
     root: Path, study: Path, sample: Callable[..., Any]
 ) -> None:

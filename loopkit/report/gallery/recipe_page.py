@@ -18,6 +18,8 @@ from loopkit.report.gallery.results import (
 )
 from loopkit.report.markdown import code, folded, link, paper_link, prose, table
 
+MOST_ROWS = 16
+"""A table of more depths than this is folded: the plot above it says the same at a glance."""
 Plots = Mapping[tuple[str, str, str, str], str]
 """Files of plots by study, arm, scale, and what they show: ``curve`` or ``depths``."""
 
@@ -128,8 +130,10 @@ def _evidence(entry: Entry, found: Evidence, plots: Plots) -> Iterator[str]:
             said = f"Perplexity or accuracy and state norm of {entry.name} by depth, {scale}"
             yield f"![{said}]({page}){{ .lk-wide }}"
         for seed, run in seeds.items():
-            body = depths_table(run["evaluation"])
-            yield f"Seed {seed}, by depth:\n\n{body}" if len(seeds) == 1 else folded(f"Seed {seed}, by depth", body)
+            body, depths = depths_table(run["evaluation"]), len(run["evaluation"]["depths"])
+            open_to_all = len(seeds) == 1 and depths <= MOST_ROWS
+            said = f"Seed {seed}, by depth"
+            yield f"{said}:\n\n{body}" if open_to_all else folded(f"{said} ({depths} depths)", body)
         yield from exit_bars(next(iter(seeds.values())))
         yield claims_table(found, scale, entry.page)
 
