@@ -153,6 +153,13 @@ def test_a_measured_recipe_shows_runs_depths_claims_and_exits(
     assert "3 of 8 at loop 1" in page
 
 
+def test_a_page_says_nothing_of_the_machine_that_made_it(root: Path) -> None:
+    page = recipe_page(entry_of(root, name="ouro_scratch_gate"), frozenset(), {})
+    assert str(root) not in page
+    assert "start_from: ../runs/ouro_scratch" in page
+    assert '| `train.start_from` | `null` | `"../runs/ouro_scratch"` |' in page
+
+
 def test_a_table_of_many_depths_is_folded(root: Path, study: Path, sample: Callable[..., Any]) -> None:
     found = results(sample, mini=["one"])
     found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]["evaluation"] = sample(depths=40)

@@ -92,7 +92,8 @@ def _changes(entry: Entry, known: frozenset[str]) -> str:
         return f"{parent} is not complete by itself, so there is nothing to compare with; the recipe's text is below."
     if not entry.changes:
         return f"Nothing but its description differs from {parent}."
-    rows = [(f"`{change.key}`", _value(change.before), _value(change.after)) for change in entry.changes]
+    values = [[_from_the_recipe(text, entry) for text in (change.before, change.after)] for change in entry.changes]
+    rows = [(f"`{change.key}`", *map(_value, pair)) for change, pair in zip(entry.changes, values, strict=True)]
     return f"Against {parent}, both resolved:\n\n" + table(("key", "there", "here"), rows)
 
 
@@ -159,5 +160,10 @@ def _linked(text: str, page: str, known: frozenset[str], here: str) -> str:
 
 def _files(entry: Entry) -> str:
     written = code(entry.text, "yaml")
-    whole = code(entry.recipe.to_yaml(), "yaml")
+    whole = code(_from_the_recipe(entry.recipe.to_yaml(), entry), "yaml")
     return f"The recipe as written:\n\n{written}\n\n" + folded("The recipe, resolved: every default written out", whole)
+
+
+def _from_the_recipe(text: str, entry: Entry) -> str:
+    """Paths as the recipe could write them: a page says nothing of the machine that made it."""
+    return text.replace(f"{entry.path.resolve().parent.parent}/", "../")
