@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -38,8 +38,9 @@ def command(
 ) -> None:
     """Time optimizer steps of RECIPE on random tokens: seconds, tokens/s, MFU and memory.
 
-    No data is read and no run is made. MFU is a share of the matrix product measured beside the steps. With --nproc, or
-    under torchrun, all devices are timed together.
+    No data is read and no run is made. The steps are those of the end of a run, with every regularizer in force. MFU is
+    a share of the matrix product measured beside the steps. With --nproc, or under torchrun, all devices are timed
+    together.
     """
     import json
 
@@ -59,13 +60,19 @@ def command(
     size = vocabulary or known_vocabulary(resolved)
     try:
         with one_voice(REMEDY):
-            found = bench(resolved, join(resolved.train.device), vocabulary=size, loops=loops, steps=steps)
+            process = join(resolved.train.device)
+            found = bench(resolved, process, vocabulary=size, loops=loops, steps=steps, told=_say(process.first))
     except Ended as stop:
         click.echo(f"error: {stop}", err=True)
         sys.exit(stop.exit_code)
-    if os.environ.get("RANK", "0") != "0":
+    if not process.first:
         return
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         console().print(bench_report(found))
+
+
+def _say(first: bool) -> Callable[[str], None]:
+    """Of several ranks one says how far it is."""
+    return lambda text: click.echo(text, err=True) if first else None

@@ -35,5 +35,11 @@ def remedy(missing: Mapping[str, str]) -> str:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a top-level module can be imported; it is not imported to find out."""
-    return module in sys.modules or find_spec(module) is not None
+    """Whether a top-level module can be imported; it is not imported to find out.
+
+    A folder of that name without code, as a tracker leaves it where it ran, is none.
+    """
+    if module in sys.modules:
+        return True
+    found = find_spec(module)
+    return found is not None and found.origin is not None

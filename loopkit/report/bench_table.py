@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from loopkit.report.numbers import size
-from loopkit.report.plan_table import scaled
+from loopkit.report.plan_table import facts_table, scaled
 
 
 def bench_report(found: Mapping[str, Any]) -> RenderableType:
@@ -19,12 +18,7 @@ def bench_report(found: Mapping[str, Any]) -> RenderableType:
     Args:
         found: What ``loopkit bench --json`` prints.
     """
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column()
-    for name, text in _facts(found):
-        facts.add_row(name, text)
-    return Group(Text(found["recipe"], style="bold"), facts)
+    return Group(Text(found["recipe"], style="bold"), facts_table(_facts(found)))
 
 
 def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -140,7 +140,11 @@ def _curves(records: Sequence[Record], what: str) -> dict[str, Curve]:
     """What was spent, and the loss of the last loop, by run."""
     found = {}
     for record in records:
-        points = [(line[what], line["ce"][-1]) for line in record.lines if line.get(what) is not None and line["ce"]]
+        points = [
+            (line[what], line["ce"][-1])
+            for line in record.lines
+            if line.get(what) is not None and line["ce"] and line["ce"][-1] is not None
+        ]
         if points:
             found[record.name] = smooth(points)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -19,11 +19,6 @@ def plan_report(found: Mapping[str, Any]) -> RenderableType:
     Args:
         found: What ``loopkit plan --json`` prints.
     """
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column()
-    for name, text in _facts(found):
-        facts.add_row(name, text)
     depths = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("depth", "effective parameters", "forward FLOPs per token", "KV cache per token"):
         depths.add_column(column, justify="right")
@@ -32,10 +27,20 @@ def plan_report(found: Mapping[str, Any]) -> RenderableType:
         count = effective.get(str(row["depth"]))
         cells = ["" if count is None else f"{count:,}", scaled(row["forward_flops_per_token"], "")]
         depths.add_row(str(row["depth"]), *cells, size(row["kv_cache_bytes_per_token"]))
-    parts: list[RenderableType] = [Text(found["recipe"], style="bold"), facts, Text(), depths]
+    parts: list[RenderableType] = [Text(found["recipe"], style="bold"), facts_table(_facts(found)), Text(), depths]
     if "cluster" in found:
         parts += [Text(), cluster_report(found["cluster"], found["devices"])]
     return Group(*parts)
+
+
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """A name and a text in each line."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in facts:
+        table.add_row(name, text)
+    return table
 
 
 def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from loopkit.data.store import COUNTS, TokenStore, write_store
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.provenance import machine, versions
+from loopkit.training.cautions import slow_arithmetic
 from loopkit.training.ceiling import Ceiling, ceiling, matmul_rate
 from loopkit.training.draws import Draw
 from loopkit.training.engine import Engine
@@ -39,28 +40,39 @@ from loopkit.training.trainer import Course
 WINDOWS = 64
 """Sequences of random tokens; a batch that needs more takes them again."""
 
+LATE = 1_000_000
+"""Optimizer steps that are taken to be done: by then every regularizer has begun."""
+
 
 def bench(
-    recipe: Recipe, process: Process, *, vocabulary: int, loops: int | None = None, steps: int = 5
+    recipe: Recipe,
+    process: Process,
+    *,
+    vocabulary: int,
+    loops: int | None = None,
+    steps: int = 5,
+    told: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Time optimizer steps of a recipe.
 
-    Every step runs the same number of loops, so that steps compare. The first one is not counted: it loads kernels and
-    makes the optimizer's state.
+    The steps are those of the end of a run: every regularizer has begun and every curriculum is over. All run the same
+    number of loops, so that they compare. The first one is not counted: it loads kernels and makes the optimizer's
+    state.
 
     Args:
-        recipe: The resolved recipe. Data, tokenizer, ``start_from`` and regularizers' start do not matter.
+        recipe: The resolved recipe. Its data, tokenizer and ``start_from`` do not matter.
         process: Which rank this is.
         vocabulary: Number of tokens.
         loops: Loops of each step; ``None``: the schedule's mean, rounded.
         steps: Optimizer steps to time, >= 1.
+        told: Takes what is about to happen and what has, in sentences.
 
     Returns:
         JSON: ``recipe``, ``recipe_hash``, ``device``, ``ranks``, ``precision``, ``loops``, ``backprop``,
         ``micro_batch``, ``accumulation``, ``step_s`` {``median``, ``min``, ``max``}, ``tokens_per_s``,
-        ``flops_per_step`` and ``mfu`` (absent where FLOPs cannot be counted), ``ceiling`` (measured beside the steps:
-        what ``mfu`` is a share of), ``data_sheet`` (the device's, where known), ``peak_memory_bytes``, ``machine``,
-        ``packages``.
+        ``flops_per_step`` and ``mfu`` (absent where FLOPs cannot be counted; those of regularizers never are),
+        ``ceiling`` (measured beside the steps: what ``mfu`` is a share of), ``data_sheet`` (the device's, where known),
+        ``peak_memory_bytes``, ``machine``, ``packages``.
 
     Raises:
         ValueError: If the recipe does not fit the devices, or its model has no such loop.
@@ -72,10 +84,13 @@ def bench(
         setup = Setup(recipe, RunFolder(Path(folder)), process, prepared, None)
         course = setup.course()
         count = max(round(setup.schedule.mean), 1) if loops is None else loops
-        draw = replace(course.drawer.draw(0, course.sizes), counts=np.full(1, count), per="step")
+        draw = replace(course.drawer.draw(course.num_steps - 1, course.sizes), counts=np.full(1, count), per="step")
         with explained("the benchmark", smaller_step(recipe, course.sizes), None), _engine(setup) as engine:
             before = _measured_ceiling(setup)
-            seconds = [_step(engine, course, draw, process, number) for number in range(steps + 1)][1:]
+            for text in slow_arithmetic(process.device, before):
+                told(text)
+            told(f"one step to warm up and {steps} to time, each of {course.sizes.batch} sequences at {count} loops")
+            seconds = list(_timed(engine, course, draw, process, steps, told))
             after = _measured_ceiling(setup)
     top = max(before, after, key=lambda found: found.flops_per_s)
     return _result(setup, course, draw, seconds, top)
@@ -103,6 +118,17 @@ def _engine(setup: Setup) -> Iterator[Engine]:
         engine.close()
 
 
+def _timed(
+    engine: Engine, course: Course, draw: Draw, process: Process, steps: int, told: Callable[[str], None]
+) -> Iterator[float]:
+    """Seconds of each step but the first."""
+    for number in range(steps + 1):
+        seconds = _step(engine, course, draw, process, number)
+        told(f"{f'step {number} of {steps}' if number else 'warm-up'}: {seconds:.3g} s")
+        if number:
+            yield seconds
+
+
 def _step(engine: Engine, course: Course, draw: Draw, process: Process, number: int) -> float:
     """Seconds of one optimizer step, as training takes it."""
     process.barrier()
@@ -110,7 +136,8 @@ def _step(engine: Engine, course: Course, draw: Draw, process: Process, number: 
     data = course.steps.step(number)
     for micro_step, batch in enumerate(data.batches()):
         loops = draw.loops(course.sizes, process.rank, micro_step)
-        engine.micro_step(batch.to(process.device, non_blocking=True), loops, number, 1 / course.sizes.accumulation)
+        share = 1 / course.sizes.accumulation
+        engine.micro_step(batch.to(process.device, non_blocking=True), loops, LATE + number, share)
         if micro_step + 1 < course.sizes.accumulation:
             engine.next_micro_step()
     engine.update(course.rate.at(0, course.num_steps))

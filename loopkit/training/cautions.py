@@ -25,6 +25,11 @@ def cautions(recipe: Recipe, device: torch.device, found: Ceiling) -> Iterator[s
 
     if (blind := warn_of_blind_spot(recipe)) is not None:
         yield f"warning: {blind}"
+    yield from slow_arithmetic(device, found)
+
+
+def slow_arithmetic(device: torch.device, found: Ceiling) -> Iterator[str]:
+    """A line where fp32 would be faster."""
     if device.type == "cpu" and found.dtype == "bfloat16":
         faster = matmul_rate(device, torch.float32, 0.1) / found.flops_per_s
         if faster > SLOWER:

@@ -108,6 +108,12 @@ def test_nothing_is_imported_to_find_out() -> None:
     assert set(sys.modules) == before
 
 
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "left_by_a_tracker").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_installed("left_by_a_tracker")
+
+
 @pytest.mark.usefixtures("bare")
 def test_show_and_doctor_say_what_is_missing() -> None:
     needs = "needs: wandb; not installed: wandb; pip install 'loopkit[track]'"

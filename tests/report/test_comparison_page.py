@@ -100,6 +100,16 @@ def test_equal_runs_are_said_to_be_equal(
     assert "## What made them" not in text
 
 
+def test_a_last_loop_that_no_loss_saw_has_no_curve(
+    make_run: Callable[..., RunFolder], sample: Sample, curves: Curves, tmp_path: Path
+) -> None:
+    unseen = [{**line, "ce": [*line["ce"][:-1], None]} for line in curves(600)]
+    runs = [make_run("a", [sample()], unseen), make_run("b", [sample()], curves(600))]
+    written = {path.name: path.read_text() for path in write_comparison(runs, tmp_path)}
+    assert "b ends at" in written["training.svg"]
+    assert "a ends at" not in written["training.svg"]
+
+
 def test_a_figure_that_was_not_finite_is_told_from_one_that_was_not_measured(
     make_run: Callable[..., RunFolder], sample: Sample, curves: Curves, tmp_path: Path
 ) -> None:

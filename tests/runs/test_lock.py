@@ -42,5 +42,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unknown)
+    entered = False
     with held(RunFolder(tmp_path)):
-        pass
+        entered = True
+    assert entered

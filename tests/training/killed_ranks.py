@@ -7,7 +7,6 @@ was left alone.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopkit.runs import RunFolder, newest_checkpoint, read_metrics
+from tests.training.kills import is_writing, run_study
 from tests.training.runs import assert_same_bits, lines
 
 RANKS = 2
@@ -139,7 +139,7 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
         assert damaged == []
         assert newest.step >= reached, f"step {reached} was lost, {newest.step} is left"
         seen.victims.append(victims)
-        seen.writing += _writing(folder, since)
+        seen.writing += is_writing(folder.checkpoints, since)
         reached = newest.step
         seen.resumed_from.append(reached)
     last = Job(recipe, folder, steps, resume=True)
@@ -171,7 +171,9 @@ def _until(job: Job, folder: RunFolder, rng: random.Random, reached: int, writin
         if folder.metrics.is_file() and any(line["step"] >= wanted for line in read_metrics(folder.metrics)):
             break
         time.sleep(0.005)
-    while writing_since is not None and job.launcher.poll() is None and not _writing(folder, writing_since):
+    while (
+        writing_since is not None and job.launcher.poll() is None and not is_writing(folder.checkpoints, writing_since)
+    ):
         time.sleep(0.0002)
     time.sleep(rng.uniform(0, 0.02))
     return job.launcher.poll() is None
@@ -189,28 +191,8 @@ def _spoke(job: Job, victims: str) -> None:
         assert errors == [], job.words
 
 
-def _writing(folder: RunFolder, since: int) -> bool:
-    """Whether there is a checkpoint without a name that was touched since then: earlier kills leave some, too."""
-    for path in folder.checkpoints.glob(".step-*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime_ns > since:
-                return True
-    return False
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=16)
-    parser.add_argument("--writing", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    from tests.training.conftest import write_recipe
-
-    with tempfile.TemporaryDirectory() as home:
-        recipe = write_recipe(Path(home))
-        began = time.monotonic()
-        print(study(recipe, Path(home), kills=options.kills, writing=options.writing, seed=options.seed))
-        print(f"{time.monotonic() - began:.0f} s")
+    run_study(study, __doc__, kills=16, writing=5)
 
 
 if __name__ == "__main__":

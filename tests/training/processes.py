@@ -6,7 +6,6 @@ it each time, and compares what it becomes with a run that was left alone.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import multiprocessing
 import os
@@ -15,7 +14,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -31,6 +29,7 @@ from loopkit.runs import newest_checkpoint
 from loopkit.runs.checkpoint import checkpoints
 from loopkit.training.quiet import deepspeed
 from loopkit.training.stop import Ended
+from tests.training.kills import is_writing, run_study
 from tests.training.runs import assert_same_bits, fit
 
 deepspeed(torch.device("cpu"))
@@ -131,7 +130,7 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
             assert checkpoint.step >= reached, f"step {reached} was lost, {checkpoint.step} is left"
             reached = checkpoint.step
             seen.kills += 1
-            seen.writing += _writing(folder, since)
+            seen.writing += is_writing(folder / "checkpoints", since)
             seen.resumed_from.append(reached)
         assert_same_bits(home / "alone", folder, last)
         seen.runs += 1
@@ -145,33 +144,13 @@ def _wait(process: BaseProcess, folder: Path, rng: random.Random, whole: float, 
     while process.is_alive() and time.monotonic() < end:
         time.sleep(0.001)
     if writing_since is not None:
-        while process.is_alive() and not _writing(folder, writing_since):
+        while process.is_alive() and not is_writing(folder / "checkpoints", writing_since):
             time.sleep(0.0002)
         time.sleep(rng.uniform(0, 0.015))
 
 
-def _writing(folder: Path, since: int) -> bool:
-    """Whether there is a checkpoint without a name that was touched since then: earlier kills leave some, too."""
-    for path in (folder / "checkpoints").glob(".step-*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime_ns > since:
-                return True
-    return False
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--writing", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    from tests.training.conftest import write_recipe
-
-    with tempfile.TemporaryDirectory() as home:
-        recipe = write_recipe(Path(home))
-        began = time.monotonic()
-        print(study(recipe, Path(home), kills=options.kills, writing=options.writing, seed=options.seed))
-        print(f"{time.monotonic() - began:.0f} s")
+    run_study(study, __doc__, kills=100, writing=30)
 
 
 if __name__ == "__main__":

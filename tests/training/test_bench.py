@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from loopkit.cli import main
-from loopkit.loop import Batch
+from loopkit.loop import Batch, Trajectory
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.training import bench as timing
 from loopkit.training.engine import Engine
@@ -45,11 +45,29 @@ def test_steps_are_whole_and_all_alike(recipe: Recipe, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Engine, "micro_step", watched)
     monkeypatch.setattr(Engine, "update", counted)
-    found = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2)
+    said: list[str] = []
+    found = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2, told=said.append)
     mean = round(recipe.train.schedule.build().mean)
-    assert seen == [(step, mean) for step in range(3) for _ in range(4)], "one step to warm up, and two"
+    assert seen == [(timing.LATE + step, mean) for step in range(3) for _ in range(4)], "one to warm up, and two"
     assert len(updates) == 3
+    assert said[0] == f"one step to warm up and 2 to time, each of 8 sequences at {mean} loops"
+    assert [text.split(":")[0] for text in said[1:]] == ["warm-up", "step 1 of 2", "step 2 of 2"]
     assert (found["loops"], found["micro_batch"], found["accumulation"]) == (mean, 2, 4)
+
+
+def test_a_regularizer_that_begins_late_is_timed(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loopkit.components.regularizer.jacobian import JSRR
+
+    called: list[int] = []
+
+    def counted(self: JSRR, t: Trajectory) -> torch.Tensor:
+        called.append(t.reached)
+        return t.state(t.reached).mean()
+
+    monkeypatch.setattr(JSRR, "forward", counted)
+    late = load_recipe(recipe.path or "", (), ["objective.regularizers.jsrr={start_step: 2000}", "train.steps=4000"])
+    timing.bench(late, join("cpu"), vocabulary=50, steps=1)
+    assert len(called) == 2 * 4, "in every micro-step of both steps"
 
 
 def test_figures_follow_from_the_clock(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
