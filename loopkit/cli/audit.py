@@ -9,6 +9,7 @@ import click
 
 from loopkit.cli.completion import recipe_or_run_words
 from loopkit.cli.options import json_option, recipe_options
+from loopkit.errors import UserError
 
 
 @click.command("audit")
@@ -46,12 +47,12 @@ def command(
         from loopkit.evaluation.audit import audit_run
 
         if profiles or overrides or plugins:
-            raise ValueError("a run is audited as it was trained; --profile, --set and --plugins are for recipes")
+            raise UserError("a run is audited as it was trained; --profile, --set and --plugins are for recipes")
         found = audit_run(what, step=step, device=_device(device), root=runs)
     else:
         recipe = load_recipe(what, profiles, overrides, plugins=plugins, installed=not no_plugins)
         if step is not None:
-            raise ValueError(f"--step chooses a checkpoint of a run, and {what} is a recipe")
+            raise UserError(f"--step chooses a checkpoint of a run, and {what} is a recipe")
         from loopkit.evaluation.audit import audit_recipe
 
         found = audit_recipe(recipe)

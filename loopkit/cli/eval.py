@@ -13,6 +13,7 @@ import click
 from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 from loopkit.cli.ranks import nproc_option, start_ranks
+from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -225,6 +226,6 @@ def _benchmark(
 def _only_measurement(overrides: tuple[str, ...]) -> None:
     for text in overrides:
         if not text.strip().startswith(("evaluate.", "data.source.", "evaluate=")):
-            raise ValueError(
+            raise UserError(
                 f"--set {text}: a trained run can be measured otherwise (evaluate.*, data.source.*), not changed"
             )

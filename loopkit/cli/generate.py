@@ -11,6 +11,7 @@ import click
 
 from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
+from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.evaluation.trained_run import TrainedRun
@@ -62,10 +63,10 @@ def command(
     Several prompts are one batch; each gives what it gives alone. The text of one prompt appears as it is written.
     """
     if system is not None and not chat:
-        raise ValueError("--system is the system prompt of a conversation; add --chat")
+        raise UserError("--system is the system prompt of a conversation; add --chat")
     texts = prompts or (sys.stdin.read().removesuffix("\n"),)
     if not all(texts):
-        raise ValueError("the prompt is empty; give --prompt TEXT, or text on standard input")
+        raise UserError("the prompt is empty; give --prompt TEXT, or text on standard input")
 
     import json
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from loopkit.cli.options import json_option, plugin_options
+from loopkit.errors import UserError
 
 
 @click.command("list")
@@ -28,7 +29,7 @@ def command(kind: str | None, plugins: tuple[Path, ...], no_plugins: bool, as_js
     elif kind in KINDS:
         rows = _components(kind, plugins, installed=not no_plugins)
     else:
-        raise ValueError(
+        raise UserError(
             f"there is no kind {kind!r}; {did_you_mean(kind, [*KINDS, 'recipe'])}kinds: {', '.join(KINDS)}, recipe"
         )
     if as_json:

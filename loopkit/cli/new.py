@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from loopkit.cli.options import plugin_options
+from loopkit.errors import UserError
 
 
 @click.group("new")
@@ -45,7 +46,7 @@ def recipe(name: str, parent: str, out: Path, plugins: tuple[Path, ...], no_plug
     from loopkit.recipe.scaffold import scaffold
 
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(f"{name!r} is no name of a recipe; use letters, digits, '-' and '_'")
+        raise UserError(f"{name!r} is no name of a recipe; use letters, digits, '-' and '_'")
     file = out / f"{name.removesuffix('.yaml')}.yaml"
     if file.exists():
         raise FileExistsError(f"{file} exists already; nothing was written")

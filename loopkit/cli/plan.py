@@ -9,6 +9,7 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
+from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.training.cluster import Cluster
@@ -96,7 +97,7 @@ def _cluster(
     from loopkit.training.devices import accelerator
 
     if gpu is None and flops is None:
-        raise ValueError("--memory describes a GPU; say also how fast it is, with --flops or --gpu")
+        raise UserError("--memory describes a GPU; say also how fast it is, with --flops or --gpu")
     known = None if gpu is None else accelerator(gpu)
     assert known is not None or (memory is not None and flops is not None)
     options = {} if known is None else {"link": known.link}

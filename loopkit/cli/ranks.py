@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from loopkit.errors import UserError
+
 nproc_option = click.option(
     "--nproc", type=click.IntRange(min=1), help="Ranks to start on this machine; one if not given."
 )
@@ -27,6 +29,6 @@ def start_ranks(nproc: int | None, remedy: str | None = None) -> None:
     if nproc is None:
         return
     if under_launcher():
-        raise ValueError("--nproc starts ranks, but a launcher (torchrun, deepspeed, srun) has already; leave it out")
+        raise UserError("--nproc starts ranks, but a launcher (torchrun, deepspeed, srun) has already; leave it out")
     if nproc > 1:
         sys.exit(launch(sys.argv[1:], nproc) if remedy is None else launch(sys.argv[1:], nproc, remedy=remedy))

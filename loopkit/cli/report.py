@@ -8,6 +8,7 @@ import click
 
 from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
+from loopkit.errors import UserError
 
 
 @click.command("report")
@@ -34,7 +35,7 @@ def command(runs: tuple[str, ...], split: str, root: Path, out: Path | None, as_
 
     folders = [RunFolder.open(run, root) for run in runs] or [RunFolder.open(None, root)]
     if len(folders) == 1 and out is not None:
-        raise ValueError(
+        raise UserError(
             "--out is where a comparison goes; name two or more runs (the report of one lies in its folder)"
         )
     if len(folders) == 1 and not as_json:

@@ -9,6 +9,7 @@ import click
 
 from loopkit.cli.completion import study_words
 from loopkit.cli.options import json_option
+from loopkit.errors import UserError
 
 
 @click.command("reproduce")
@@ -79,4 +80,4 @@ def _seeds(text: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--seeds {text}: write integers, such as 42 or 42,101") from None
+        raise UserError(f"--seeds {text}: write integers, such as 42 or 42,101") from None

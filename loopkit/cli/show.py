@@ -9,6 +9,7 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
+from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.recipe import Recipe
@@ -42,7 +43,7 @@ def command(
     schemas = _named(what, catalog(not no_plugins).with_files(plugins))
     if len(schemas) > 1 and not as_json:
         names = ", ".join(f"{schema.kind}/{schema.name}" for schema in schemas)
-        raise ValueError(f"{what!r} is the name of several components: {names}; say which")
+        raise UserError(f"{what!r} is the name of several components: {names}; say which")
     if schemas and as_json:
         rows = [
             {"kind": s.kind, "name": s.name, "doc": s.doc, "file": str(s.file), "line": s.line, "from": str(s.provider)}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
 from loopkit.components.position import Position
+from loopkit.errors import UserError
 from loopkit.loop import Step
 from loopkit.registry import AtMost, Divides, Factory, Fraction, register
 
@@ -97,7 +98,7 @@ class CausalAttention(Attention):
     ) -> None:
         super().__init__()
         if head_size is None and width % heads:
-            raise ValueError(f"attention: {heads} heads do not divide a width of {width}; set heads or head_size")
+            raise UserError(f"attention: {heads} heads do not divide a width of {width}; set heads or head_size")
         self.layer = layer
         self.heads = heads
         self.kv_heads = heads if kv_heads is None else kv_heads
@@ -105,9 +106,9 @@ class CausalAttention(Attention):
         self.dropout = dropout
         self.out_dropout = out_dropout
         if heads % self.kv_heads:
-            raise ValueError(f"attention: {self.kv_heads} kv_heads do not divide {heads} heads")
+            raise UserError(f"attention: {self.kv_heads} kv_heads do not divide {heads} heads")
         if qkv_bias and qk_bias:
-            raise ValueError(
+            raise UserError(
                 "attention: qkv_bias already gives queries and keys a bias; set one of qkv_bias and qk_bias"
             )
         self.qkv = nn.Linear(width, (heads + 2 * self.kv_heads) * self.head_size, bias=qkv_bias)
@@ -119,7 +120,7 @@ class CausalAttention(Attention):
         self.value_table = self.value_gate = None
         if _has_table(layer, value_embeddings):
             if vocabulary is None:
-                raise ValueError("attention: value_embeddings need a block that hands on the size of the vocabulary")
+                raise UserError("attention: value_embeddings need a block that hands on the size of the vocabulary")
             self.value_table = nn.Embedding(vocabulary, self.kv_heads * self.head_size)
             self.value_gate = None if value_gate is None else nn.Linear(value_gate, self.kv_heads, bias=False)
         self.cached_numbers = 2 * self.kv_heads * self.head_size
@@ -151,7 +152,7 @@ class CausalAttention(Attention):
     def _of_tokens(self, table: nn.Embedding, x: Tensor, step: Step) -> Tensor:
         """What the tokens themselves add to their values, ``[B, G, T, R]``."""
         if step.tokens is None:
-            raise ValueError("attention: value_embeddings need the tokens; read a state within the pass that made it")
+            raise UserError("attention: value_embeddings need the tokens; read a state within the pass that made it")
         added = table(step.tokens).unflatten(-1, (-1, self.head_size))
         if self.value_gate is not None:
             gate = 2 * self.value_gate(x[..., : self.value_gate.in_features]).sigmoid()

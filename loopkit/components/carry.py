@@ -12,6 +12,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
+from loopkit.errors import UserError
 from loopkit.loop import Step
 from loopkit.registry import Factory, register, use
 
@@ -69,7 +70,7 @@ class FromReadout(Carry):
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         z = read()
         if z.shape != s.shape:
-            raise ValueError(f"carry readout: the state {list(s.shape)} is not shaped like the readout {list(z.shape)}")
+            raise UserError(f"carry readout: the state {list(s.shape)} is not shaped like the readout {list(z.shape)}")
         return z.to(s.dtype)
 
 
@@ -132,7 +133,7 @@ class Chain(Carry):
     def __init__(self, width: int, max_loops: int, *, of: Annotated[list[Factory[Carry]], MinLen(1)]) -> None:
         super().__init__()
         if not of:
-            raise ValueError("carry chain: 'of' lists no carry; name at least one, or use carry: identity")
+            raise UserError("carry chain: 'of' lists no carry; name at least one, or use carry: identity")
         self.of = nn.ModuleList(carry(width=width, max_loops=max_loops) for carry in of)
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loopkit.errors import UserError
+
 OPEN, CLOSE = "<|im_start|>", "<|im_end|>"
 """What begins and ends a turn."""
 
@@ -28,9 +30,9 @@ def chatml(messages: Sequence[tuple[str, str]], *, open_turn: bool = False) -> s
     """
     for role, content in messages:
         if role not in ("system", "user", "assistant"):
-            raise ValueError(f"a message is of system, user or assistant, not of {role!r}")
+            raise UserError(f"a message is of system, user or assistant, not of {role!r}")
         for mark in (OPEN, CLOSE):
             if mark in content:
-                raise ValueError(f"a message of {role} holds {mark!r}, which marks turns and cannot be part of one")
+                raise UserError(f"a message of {role} holds {mark!r}, which marks turns and cannot be part of one")
     turns = "".join(f"{OPEN}{role}\n{content}{CLOSE}\n" for role, content in messages)
     return turns + (f"{OPEN}assistant\n" if open_turn else "")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 from loopkit.loop import Step, widen
 from loopkit.registry import register
 
@@ -27,7 +28,7 @@ class NoGate(Gate):
         super().__init__()
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
-        raise ValueError("this model has no exit gate; set model.gate, for instance to 'linear'")
+        raise UserError("this model has no exit gate; set model.gate, for instance to 'linear'")
 
 
 @register("gate", "linear", paper="arXiv:2510.25741", provides={"gate"})

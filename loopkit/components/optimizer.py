@@ -18,6 +18,7 @@ from annotated_types import Lt
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 from loopkit.registry import Factory, Fraction, register, use
 
 Role = Literal["matrix", "vector", "embedding", "head"]
@@ -180,7 +181,7 @@ class Muon(OptimizerRule):
         for pattern in self.except_for:
             if not any(fnmatchcase(name, pattern) for name in known):
                 some = ", ".join(known[:3])
-                raise ValueError(f"train.optimizer.except_for: no matrix matches {pattern!r}; there are {some}, ...")
+                raise UserError(f"train.optimizer.except_for: no matrix matches {pattern!r}; there are {some}, ...")
         mine = [[self._takes(group, n) for n in range(len(group.params))] for group in groups]
         theirs = [[not taken for taken in flags] for flags in mine]
         return _parts(groups, mine), _parts(groups, theirs)

@@ -8,6 +8,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 from loopkit.loop import PAD
 from loopkit.registry import register
 
@@ -58,7 +59,7 @@ class Learned(Position):
         if positions.device.type == "cpu":  # elsewhere the check would wait for the device, and its kernel checks too
             last = int(positions.masked_fill(~real, 0).max()) if positions.numel() else 0
             if last >= self.table.num_embeddings:
-                raise ValueError(
+                raise UserError(
                     f"position {last} is past the {self.table.num_embeddings} learned positions; "
                     "use shorter sequences or a longer data.length"
                 )
@@ -84,7 +85,7 @@ class Rope(Position):
     def rotate(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         size = q.shape[-1]
         if size % 2:
-            raise ValueError(f"rope pairs the channels of a head, so the head size must be even, not {size}")
+            raise UserError(f"rope pairs the channels of a head, so the head size must be even, not {size}")
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32  # bf16 cannot tell far positions apart
         exponent = torch.arange(0, size, 2, device=q.device, dtype=wide) / size
         angle = positions.to(wide)[:, None, :, None] * self.base**-exponent

@@ -10,6 +10,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
+from loopkit.errors import UserError
 from loopkit.loop import widen
 from loopkit.registry import AtMost, Factory, Fraction, Share, register, use
 
@@ -148,7 +149,7 @@ class AlphaReadout(Readout):
 
     def forward(self, h: Tensor, k: int, at: int) -> Tensor:
         if self.max_depth is not None and not 1 <= k <= self.max_depth:
-            raise ValueError(f"readout alpha with per_loop has loops 1 to {self.max_depth}; loop {k} was asked for")
+            raise UserError(f"readout alpha with per_loop has loops 1 to {self.max_depth}; loop {k} was asked for")
         scale = self.scales[0 if self.max_depth is None else k - 1]
         assert isinstance(scale, _Scale)
         h = widen(h)

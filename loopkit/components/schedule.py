@@ -14,6 +14,7 @@ import numpy as np
 from annotated_types import Gt
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
+from loopkit.errors import UserError
 from loopkit.registry import AtMost, Factory, Share, register, use
 
 
@@ -84,7 +85,7 @@ def _clipped_mean(bounds: tuple[int, int], exceeds: Callable[[int], float]) -> f
 
 def _ordered(name: str, low: int, high: int) -> tuple[int, int]:
     if not 1 <= low <= high:
-        raise ValueError(f"schedule {name!r}: min must be at least 1 and at most max, not min {low} and max {high}")
+        raise UserError(f"schedule {name!r}: min must be at least 1 and at most max, not min {low} and max {high}")
     return low, high
 
 
@@ -212,7 +213,7 @@ class PoissonLogNormal(Schedule):
         max: PositiveInt = 256,
     ) -> None:
         if mean <= 1:
-            raise ValueError(f"schedule 'poisson_lognormal': mean must be more than 1, not {mean}; use 'fixed' for 1")
+            raise UserError(f"schedule 'poisson_lognormal': mean must be more than 1, not {mean}; use 'fixed' for 1")
         self.total, self.sigma = mean + (1.0 if mean_of == "rate" else 0.0), sigma
         self.bounds = _ordered("poisson_lognormal", 1, max)
         nodes, weights = np.polynomial.hermite_e.hermegauss(64)
@@ -314,7 +315,7 @@ class PoissonCurriculum(Poisson):
     ) -> None:
         super().__init__(mean=mean, min=min, max=max)
         if backprop > mean:
-            raise ValueError(f"schedule 'poisson_curriculum': backprop {backprop} is more than the mean, {mean}")
+            raise UserError(f"schedule 'poisson_curriculum': backprop {backprop} is more than the mean, {mean}")
         self.most, self.ramps, self.ramp, self.shape = backprop, ramps, ramp, shape
 
     def scale(self, step: int, num_steps: int) -> float:

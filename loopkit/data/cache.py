@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.source import DataWarning
+from loopkit.errors import UserError
 from loopkit.runs.atomic import publish_folder, remove_folder
 
 FORMAT = 1
@@ -40,7 +41,7 @@ class Entry:
     facts: dict[str, Any]
 
 
-class Damaged(ValueError):
+class Damaged(UserError):
     """An entry whose files are not those that were written."""
 
 

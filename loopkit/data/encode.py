@@ -12,6 +12,7 @@ from loopkit.data.cache import cache_folder, digest, entry
 from loopkit.data.pieces import example_pieces, stream_pieces
 from loopkit.data.split import Prepared, Report, Split
 from loopkit.data.store import TokenStore, write_store
+from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.recipe.format import Data
@@ -79,7 +80,7 @@ def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Pa
         tell = lambda characters: progress(f"encoding {name}", characters)  # noqa: E731
         facts = write_store(folder, pieces, tokenizer, examples=examples, tell=tell)
         if facts["tokens"] == 0:
-            raise ValueError(f"the {name} split of source {spec.name} has no tokens; give more text")
+            raise UserError(f"the {name} split of source {spec.name} has no tokens; give more text")
         return facts | {"documents": count[0], "fingerprint": fingerprint}
 
     found = entry(root / "tokens", key, f"{name} split", build)

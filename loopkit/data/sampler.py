@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from loopkit.errors import UserError
+
 _DOMAIN = 0x5A17  # keeps the shuffle apart from other uses of the same seed
 
 
@@ -21,7 +23,7 @@ class Sampler:
 
     def __init__(self, size: int, seed: int, *, shuffle: bool = True) -> None:
         if size < 1:
-            raise ValueError("there is no sequence to train on; give more text or a shorter data.length")
+            raise UserError("there is no sequence to train on; give more text or a shorter data.length")
         self.size, self.seed, self.shuffle = size, seed, shuffle
         self._kept: tuple[int, np.ndarray] | None = None  # the last epoch asked for, to be quick
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from loopkit.data.rows import Examples, step_sha
 from loopkit.data.sampler import Sampler
+from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.loop import Batch
@@ -31,7 +32,7 @@ def rank_places(batch: int, micro_batch: int, rank: int = 0, world: int = 1) -> 
     """
     together = world * micro_batch
     if batch % together:
-        raise ValueError(
+        raise UserError(
             f"train.batch {batch} is not a multiple of {world} ranks times train.micro_batch {micro_batch}; "
             f"set train.batch to {max(batch // together, 1) * together}, or train.micro_batch to a divisor of "
             f"{batch // world if batch % world == 0 else f'batch / {world}'}"

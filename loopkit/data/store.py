@@ -16,6 +16,7 @@ import numpy as np
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.data.cache import Entry
 from loopkit.data.pieces import Piece
+from loopkit.errors import UserError
 
 SHARD = 2**26
 """Tokens in a shard: 128 MiB of 16-bit numbers."""
@@ -94,7 +95,7 @@ def _flags(piece: Piece, ids: list[np.ndarray]) -> bytes:
     """For each token whether it is learned; the first one cannot be, as nothing comes before it."""
     flags = np.concatenate([np.full(len(each), part.learn) for each, part in zip(ids, piece.parts, strict=True)])
     if not flags[1:].any():
-        raise ValueError(f"document {piece.key} leaves nothing to learn: no token of its answer follows another one")
+        raise UserError(f"document {piece.key} leaves nothing to learn: no token of its answer follows another one")
     return flags.tobytes()
 
 
@@ -180,7 +181,7 @@ class TokenStore:
         boundaries = self.boundaries()
         pieces = int(np.searchsorted(boundaries, limit, side="right")) - 1
         if pieces == 0:
-            raise ValueError(
+            raise UserError(
                 f"evaluate.max_tokens: {limit} tokens end before the first place with known words and bytes; "
                 f"set at least {boundaries[1]}"
             )

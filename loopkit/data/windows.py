@@ -8,6 +8,7 @@ import numpy as np
 
 from loopkit.data.rows import IGNORE, Examples, Row
 from loopkit.data.store import TokenStore
+from loopkit.errors import UserError
 
 
 class Windows(Examples):
@@ -30,7 +31,7 @@ class Windows(Examples):
         self.store, self.length, self.stride, self.pad = store, length, stride, pad
         self.tokens = len(store) if stop is None else stop
         if self.tokens < 2:
-            raise ValueError(f"{self.tokens} tokens make no window, which needs two; give more text")
+            raise UserError(f"{self.tokens} tokens make no window, which needs two; give more text")
 
     def __len__(self) -> int:
         return max(0, self.tokens - self.length - 1) // self.stride + 1
@@ -65,9 +66,9 @@ class OnceWindows(Examples):
 
     def __init__(self, store: TokenStore, length: int, stride: int, *, stop: int, pad: int = 0) -> None:
         if stride > length:
-            raise ValueError(f"evaluate.stride {stride} is more than the window's {length}: tokens would be left out")
+            raise UserError(f"evaluate.stride {stride} is more than the window's {length}: tokens would be left out")
         if stop < 2:
-            raise ValueError(f"{stop} tokens cannot be scored, as the first one has no context; give more text")
+            raise UserError(f"{stop} tokens cannot be scored, as the first one has no context; give more text")
         self.store, self.length, self.stride, self.pad = store, length, stride, pad
         self.targets = stop - 1
         self.width = min(length, self.targets)

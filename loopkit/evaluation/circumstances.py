@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from loopkit.errors import UserError
+
 if TYPE_CHECKING:
     from loopkit.components.tokenizer import Tokenizer
     from loopkit.data import Prepared, Split
@@ -35,7 +37,7 @@ def split_of(prepared: Prepared, name: str) -> Split:
         ValueError: If it was not prepared.
     """
     if name not in prepared.splits:
-        raise ValueError(f"there is no split {name!r} here; this data was prepared with {', '.join(prepared.splits)}")
+        raise UserError(f"there is no split {name!r} here; this data was prepared with {', '.join(prepared.splits)}")
     return prepared.splits[name]
 
 

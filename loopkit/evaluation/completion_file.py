@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.task import Completion
+from loopkit.errors import UserError
 
 _FIELDS = ("text", "num_tokens", "finished")
 
@@ -63,7 +64,7 @@ class CompletionFile:
                 at = (record["task"], record["key"], record["depth"], record["digest"])
                 self._known[at] = Completion(**{name: record[name] for name in _FIELDS})
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
+                raise UserError(
                     f"{path}:{number}: this line is no completion ({type(error).__name__}: {error}); "
                     "remove it, and what it held is generated again"
                 ) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loopkit.components.exit import Exit
+from loopkit.errors import UserError
 from loopkit.evaluation.circumstances import Dtype, device_name, ready, tokenizer_facts
 from loopkit.evaluation.exit_calibration import NEVER, Choice, choose, tabulate
 from loopkit.evaluation.exit_result import UNITS, contest, exit_row
@@ -85,10 +86,10 @@ def exit_benchmark(
     most = model.max_loops if trained is None else trained.max
     loops = most if loops is None else loops
     if loops < 2:
-        raise ValueError(f"with {loops} loops at most there is nowhere to exit early; give loops of 2 or more")
+        raise UserError(f"with {loops} loops at most there is nowhere to exit early; give loops of 2 or more")
     check_depths(list(range(1, loops + 1)), model.max_depth)
     if repeats < 1:
-        raise ValueError(f"nothing is timed in {repeats} repeats; give 1 or more")
+        raise UserError(f"nothing is timed in {repeats} repeats; give 1 or more")
     window = model.max_length if length is None else length
     calibration, timed = two_slices(prepared, split or settings.split, calibrate_on, window, sequences)
     size = settings.batch if batch is None else batch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from loopkit.errors import UserError
 from loopkit.evaluation.circumstances import split_of
 from loopkit.loop import PAD, Batch
 
@@ -71,7 +72,7 @@ def two_slices(
         ValueError: If there are too few sequences, or both splits are one.
     """
     if calibrate_on == split:
-        raise ValueError(f"calibrate_on is {split!r}, which is timed; leave it out to calibrate on another part of it")
+        raise UserError(f"calibrate_on is {split!r}, which is timed; leave it out to calibrate on another part of it")
     timed = split_of(prepared, split)
     timed_scoring = timed.scoring(length)
     if calibrate_on is None:
@@ -91,9 +92,9 @@ def two_slices(
 def _count(there: int, wanted: int | None, where: str) -> int:
     count = min(PAPER_SEQUENCES, max(there, 1)) if wanted is None else wanted
     if count < 1:
-        raise ValueError(f"an early-exit benchmark needs at least one sequence, not {count}")
+        raise UserError(f"an early-exit benchmark needs at least one sequence, not {count}")
     if count > there:
-        raise ValueError(f"{where} holds {there:,} sequences, not {count:,}; ask for fewer, or give more text")
+        raise UserError(f"{where} holds {there:,} sequences, not {count:,}; ask for fewer, or give more text")
     return count
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loopkit.components.task import Answer, Task
+from loopkit.errors import UserError
 
 
 def task_figures(tasks: Mapping[str, Task], answer: Answer) -> dict[str, float]:
@@ -47,6 +48,6 @@ def merged(parts: Iterable[Mapping[str, Any]], names: Sequence[str], what: str) 
     for part, name in zip(parts, names, strict=True):
         for key, value in part.items():
             if key in whole:
-                raise ValueError(f"{owner[key]} and {name} both give a {what} called {key!r}; remove one of them")
+                raise UserError(f"{owner[key]} and {name} both give a {what} called {key!r}; remove one of them")
             whole[key], owner[key] = value, name
     return whole

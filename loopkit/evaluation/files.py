@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from loopkit.errors import UserError
 from loopkit.evaluation.result import Result
 from loopkit.runs import RunFolder, write_json
 
@@ -27,7 +28,7 @@ def write_result(result: Result, folder: RunFolder) -> Path:
         ValueError: If the step is not known.
     """
     if result.origin.step is None:
-        raise ValueError("a result without its optimizer step has no place in a run's folder")
+        raise UserError("a result without its optimizer step has no place in a run's folder")
     found = result.to_json()
     settings = (
         {name: found.get(name) for name in _SETTINGS}

@@ -12,6 +12,7 @@ import torch
 
 from loopkit.components.task import Completion, Generate, Task
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 from loopkit.evaluation.circumstances import Dtype
 from loopkit.evaluation.completion_file import CompletionFile, completion_digest
 from loopkit.evaluation.shards import ALONE, Shard
@@ -50,7 +51,7 @@ def ask(tasks: Mapping[str, Task], tokenizer: Tokenizer, model: LoopedModel) -> 
         prompts = [request.prompt for request in requests if isinstance(request, Generate)]
         lengths = [len(ids) for ids in encode_prompts(tokenizer, prompts)]
         if limit is not None and (long := [length for length in lengths if length >= limit]):
-            raise ValueError(
+            raise UserError(
                 f"task {name}: {len(long)} of {len(lengths)} prompts do not fit: the longest has {max(lengths)} "
                 f"tokens, and the model has {limit} positions, the answer's included; train with a longer data.length "
                 "or with a model.position that does not end"

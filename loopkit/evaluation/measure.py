@@ -11,6 +11,7 @@ import torch
 
 from loopkit.components.probe import Measured, Probe
 from loopkit.components.task import Corpus, Likelihood, Task
+from loopkit.errors import UserError
 from loopkit.evaluation.batches import Batches
 from loopkit.evaluation.circumstances import Dtype, device_name, ready, split_of, tokenizer_facts
 from loopkit.evaluation.completion_file import CompletionFile
@@ -92,7 +93,7 @@ def evaluate(
     depths = sorted(default_depths(settings, trained, model.max_loops) if depths is None else depths)
     check_depths(depths, model.max_depth)
     if not settings.tasks and not settings.probes:
-        raise ValueError("evaluate.tasks and evaluate.probes are both empty; ask for evaluate.tasks.perplexity")
+        raise UserError("evaluate.tasks and evaluate.probes are both empty; ask for evaluate.tasks.perplexity")
     asked = _Asked(
         model=model,
         settings=settings,
@@ -112,7 +113,7 @@ def evaluate(
         if not scores_text(settings) and not timed_batches:
             return texts
     if prepared is None:
-        raise ValueError("there is no text to score; give prepared, or ask for no task, probe or timing that needs it")
+        raise UserError("there is no text to score; give prepared, or ask for no task, probe or timing that needs it")
     scored = _scored(asked, prepared, model.max_length if length is None else length, progress, shard)
     return scored if texts is None else joined(scored, texts)
 
@@ -143,7 +144,7 @@ def _written(
 ) -> Result:
     """The tasks that have texts written."""
     if tokenizer is None:
-        raise ValueError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
+        raise UserError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
     return evaluate_texts(
         asked.model,
         tokenizer,

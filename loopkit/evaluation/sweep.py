@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from loopkit.components.probe import Probe, groups
+from loopkit.errors import UserError
 from loopkit.loop import Batch, LoopedModel, Loops, Trajectory
 
 ReadAs = Literal["depth", "trained"]
@@ -152,7 +153,7 @@ def reading(depth: int, read_as: ReadAs, trained: int | None) -> int:
     if read_as == "depth":
         return depth
     if trained is None:
-        raise ValueError("read_as 'trained' needs to know the loops of training, which this model does not tell")
+        raise UserError("read_as 'trained' needs to know the loops of training, which this model does not tell")
     return max(depth, trained)
 
 

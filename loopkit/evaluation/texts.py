@@ -10,6 +10,7 @@ import torch
 
 from loopkit.components.task import Task
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 from loopkit.evaluation.circumstances import Dtype, device_name, ready, tokenizer_facts
 from loopkit.evaluation.completion_file import CompletionFile
 from loopkit.evaluation.generation import Asked, Writer, Writing, ask
@@ -93,7 +94,7 @@ def joined(scored: Result, texts: Result) -> Result:
     rows = []
     for a, b in zip(scored.depths, texts.depths, strict=True):
         if both := (a.keys() & b.keys()) - {"depth", "trained", "not_finite"}:
-            raise ValueError(f"a task and a figure are both called {min(both)!r}; give the task another name")
+            raise UserError(f"a task and a figure are both called {min(both)!r}; give the task another name")
         lost = [*a.get("not_finite", ()), *b.get("not_finite", ())]
         rows.append({**a, **b, **({"not_finite": lost} if lost else {})})
     notes = [*scored.notes, *texts.notes]

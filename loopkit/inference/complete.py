@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 from loopkit.inference.generate import Generated, generate
 from loopkit.inference.policy import FULL
 from loopkit.inference.sampling import GREEDY, Sampling
@@ -42,7 +43,7 @@ class Stops:
 
     def __init__(self, tokenizer: Tokenizer, strings: Sequence[str] = ()) -> None:
         if "" in strings:
-            raise ValueError("a stop string cannot be empty: every text would stop at once")
+            raise UserError("a stop string cannot be empty: every text would stop at once")
         self.tokenizer = tokenizer
         tokens = {text: _special(tokenizer, text) for text in strings}
         self.eos = {token for token in (tokenizer.eos, *tokens.values()) if token is not None}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from loopkit.components.exit import Exit, sequence_score
+from loopkit.errors import UserError
 from loopkit.inference.part import Part
 from loopkit.loop import Batch, LoopedModel, Loops, Trajectory
 
@@ -75,9 +76,9 @@ def exit_early(
         ValueError: If the exit stops tokens one by one, or there is no loop to run.
     """
     if exit.level != "sequence":
-        raise ValueError(f"early exit stops whole sequences, not each {exit.level}; set the exit's level to 'sequence'")
+        raise UserError(f"early exit stops whole sequences, not each {exit.level}; set the exit's level to 'sequence'")
     if loops < 1:
-        raise ValueError(f"early exit needs at least one loop, not {loops}")
+        raise UserError(f"early exit needs at least one loop, not {loops}")
     least = exit.threshold if threshold is None else threshold
     left = torch.arange(len(batch))
     depth = torch.zeros(len(batch), dtype=torch.int64)

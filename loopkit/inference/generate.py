@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from loopkit.errors import UserError
 from loopkit.inference.policy import FULL, not_cacheable, policy
 from loopkit.inference.prompts import Ids, check_prompts, left_padded, positions_of, sample_of
 from loopkit.inference.sampling import GREEDY, Sampling
@@ -69,15 +70,15 @@ def generate(
             is no such policy.
     """
     if model.training:
-        raise ValueError("generate: the model is in training mode, in which dropout changes what it says; call .eval()")
+        raise UserError("generate: the model is in training mode, in which dropout changes what it says; call .eval()")
     if depth < 1:
-        raise ValueError(f"generate: depth must be at least 1, not {depth}")
+        raise UserError(f"generate: depth must be at least 1, not {depth}")
     check_prompts(model, prompts)
     if not prompts:
         return []
     budget = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else list(max_tokens)
     if min(budget) < 1:
-        raise ValueError(f"generate: max_tokens must be at least 1, not {min(budget)}")
+        raise UserError(f"generate: max_tokens must be at least 1, not {min(budget)}")
     limit = positions_of(model)
     if limit is not None:
         budget = [min(most, limit - len(prompt)) for most, prompt in zip(budget, prompts, strict=True)]

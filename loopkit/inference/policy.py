@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 from loopkit.components.attention import Attention
+from loopkit.errors import UserError
 from loopkit.loop import Cache, FullCache
 
 Policy = Callable[[int, int], Cache]
@@ -24,7 +25,7 @@ def policy(name: str) -> Policy:
         ValueError: If there is none.
     """
     if name not in POLICIES:
-        raise ValueError(f"no cache policy is called {name!r}; there are {', '.join(POLICIES)}")
+        raise UserError(f"no cache policy is called {name!r}; there are {', '.join(POLICIES)}")
     return POLICIES[name]
 
 

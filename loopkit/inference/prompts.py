@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from loopkit.errors import UserError
 from loopkit.loop import IGNORE, PAD, Batch, LoopedModel
 
 Ids = Sequence[int]
@@ -54,11 +55,11 @@ def check_prompts(model: LoopedModel, prompts: Sequence[Ids]) -> None:
     limit = positions_of(model)
     for number, prompt in enumerate(prompts):
         if len(prompt) == 0:
-            raise ValueError(f"prompt {number} has no tokens; a model goes on from one token at least")
+            raise UserError(f"prompt {number} has no tokens; a model goes on from one token at least")
         if not 0 <= min(prompt) <= max(prompt) < model.vocabulary:
-            raise ValueError(f"prompt {number} has a token outside of the vocabulary, 0 to {model.vocabulary - 1}")
+            raise UserError(f"prompt {number} has a token outside of the vocabulary, 0 to {model.vocabulary - 1}")
         if limit is not None and len(prompt) >= limit:
-            raise ValueError(
+            raise UserError(
                 f"prompt {number} is {len(prompt)} tokens long, and the model has {limit} positions, the answer's "
                 "included; shorten it, or train with a longer data.length or another model.position"
             )

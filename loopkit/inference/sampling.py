@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from loopkit.errors import UserError
 from loopkit.loop import Noise
 
 _STREAM = 2**31
@@ -35,9 +36,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature must be at least 0, not {self.temperature}")
+            raise UserError(f"temperature must be at least 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+            raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
 
     def choose(self, logits: Tensor, sample: Tensor, positions: Tensor) -> Tensor:
         """The next token of each sequence.

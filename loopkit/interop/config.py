@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loopkit.errors import UserError
+
 NO_BEARING = frozenset(
     {
         *("architectures", "model_type", "auto_map", "_name_or_path", "_commit_hash", "transformers_version"),
@@ -18,7 +20,7 @@ NO_BEARING = frozenset(
 """Keys of any model that change no number of its forward pass."""
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError):
     """A configuration that loopkit cannot honour; names every key at fault."""
 
 

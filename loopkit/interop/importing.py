@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 from loopkit.interop.architectures import Form, Reading, form_of
 from loopkit.interop.config import Config
 from loopkit.interop.keepsake import FOLDER, keep, write_layout
@@ -91,7 +92,7 @@ def import_folder(
     if folder.path.exists():
         raise RunExists(f"{folder.path} already exists; give the imported model another folder with --out")
     if changed := [text for text in overrides if text.strip().startswith("model")]:
-        raise ValueError(f"--set {changed[0]}: the model is what config.json says; set what it is measured on and how")
+        raise UserError(f"--set {changed[0]}: the model is what config.json says; set what it is measured on and how")
     published = Published.open(source)
     form = form_of(published.config)
     config = Config(published.config, ignore)
@@ -134,7 +135,7 @@ def import_folder(
 def _one_stack(form: Form, reading: Reading) -> None:
     stages = [reading.model.get(stage) for stage in ("prelude", "coda")]
     if any(stages) or reading.loops != 1:
-        raise ValueError(f"--retrofit: a model of form {form.name} is looped already; it turns one stack into a loop")
+        raise UserError(f"--retrofit: a model of form {form.name} is looped already; it turns one stack into a loop")
 
 
 def on_meta(recipe: Recipe, tokenizer: Tokenizer) -> LoopedModel:
@@ -165,7 +166,7 @@ def _tokenizer(work: RunFolder, wanted: str | None, reading: Reading) -> tuple[d
         plain: dict[str, Any] = {"type": wanted}
         made = component("tokenizer", plain).build()
         if made.fit_on:
-            raise ValueError(f"--tokenizer {wanted} learns its vocabulary from a text; give one that is fixed")
+            raise UserError(f"--tokenizer {wanted} learns its vocabulary from a text; give one that is fixed")
         return plain, made
     if wanted is None and not (own / "tokenizer.json").is_file():
         plain = {"type": "numbers", "size": rows}

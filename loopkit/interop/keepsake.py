@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.interop.published import Published, sha256
 from loopkit.interop.tensor_file import Header
 from loopkit.runs import RunFolder, write_json
@@ -66,7 +67,7 @@ class Keepsake:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["format"] != FORMAT:
-                raise ValueError(f"format {record['format']}, this loopkit reads {FORMAT}")
+                raise UserError(f"format {record['format']}, this loopkit reads {FORMAT}")
             shards = {
                 name: Shard(Header.parse(facts["header"], str(path)), facts["sha256"])
                 for name, facts in record["shards"].items()
@@ -74,7 +75,7 @@ class Keepsake:
             known = {key: record[key] for key in ("form", "source", "weights")}
             return cls(run.imported / FOLDER, shards=shards, sha256=dict(record["files"]), **known)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is damaged ({error}); import the model again") from error
+            raise UserError(f"{path} is damaged ({error}); import the model again") from error
 
     def check(self) -> None:
         """See that every kept file is as it was.
@@ -86,7 +87,7 @@ class Keepsake:
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
                 what = "has been changed" if path.is_file() else "is missing"
-                raise ValueError(f"{path} {what}; import the model again, or put the file back as it was published")
+                raise UserError(f"{path} {what}; import the model again, or put the file back as it was published")
 
 
 def keep(published: Published, run: RunFolder) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from loopkit.errors import UserError
 from loopkit.interop.tensor_file import Entry, TensorFile
 
 CONFIG = "config.json"
@@ -21,7 +22,7 @@ NEVER_READ = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5"
 """Weights of other formats, most of them pickled: neither opened nor copied."""
 
 
-class PublishedError(ValueError):
+class PublishedError(UserError):
     """A folder that is no checkpoint in Hugging Face form, or not a whole one; the message names the file."""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from loopkit.errors import UserError
 from loopkit.interop.architectures import Reading
 from loopkit.interop.links import Link, Links
 
@@ -48,17 +49,17 @@ class Retrofit:
         for part in text.split(","):
             match = _PART.fullmatch(part.strip())
             if match is None or match[1] in found:
-                raise ValueError(f"--retrofit {text!r}: {part.strip()!r} is no stage with its layers; {EXAMPLES}")
+                raise UserError(f"--retrofit {text!r}: {part.strip()!r} is no stage with its layers; {EXAMPLES}")
             found[match[1]] = int(match[4]) if match[4] else (int(match[2]), int(match[3]))
         if missing := [stage for stage in STAGES if stage not in found]:
-            raise ValueError(f"--retrofit {text!r}: {missing[0]} is missing; {EXAMPLES}")
+            raise UserError(f"--retrofit {text!r}: {missing[0]} is missing; {EXAMPLES}")
         chosen = cls(**_ranges(found, layers))
         if not chosen.core:
-            raise ValueError(f"--retrofit {text!r}: the core has no layer; {EXAMPLES}")
+            raise UserError(f"--retrofit {text!r}: the core has no layer; {EXAMPLES}")
         order = [number for stage in STAGES for number in getattr(chosen, stage)]
         if order != sorted(set(order)) or (order and (order[0] < 0 or order[-1] >= layers)):
             shown = ", ".join(f"{stage} {_shown(getattr(chosen, stage))}" for stage in STAGES)
-            raise ValueError(
+            raise UserError(
                 f"--retrofit {text!r} asks for {shown}: layers must rise from 0 to {layers - 1}, each used once"
             )
         return chosen

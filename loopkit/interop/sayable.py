@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.interop.architectures import Form
 from loopkit.interop.config import Config
 from loopkit.recipe import recipe_of
@@ -16,7 +17,7 @@ IN_TRAINING_ONLY = frozenset({"init", "dropout", "out_dropout"})
 _ABSENT = object()
 
 
-class Unsayable(ValueError):
+class Unsayable(UserError):
     """A model that a published form has no words for; names every component at fault."""
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from loopkit.errors import UserError
+
 ITEM = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """Bytes of a number, for the types that weights come in."""
 
@@ -22,7 +24,7 @@ LONGEST = 100_000_000
 """Bytes that a header may have, as in the format's own library."""
 
 
-class TensorFileError(ValueError):
+class TensorFileError(UserError):
     """A file that is not what safetensors are; the message names it."""
 
 
@@ -189,12 +191,12 @@ def _entry(name: str, facts: Mapping[str, Any], where: str) -> Entry:
         )
     shape = tuple(int(size) for size in facts["shape"])
     if any(size < 0 for size in shape):
-        raise ValueError(f"{name}: a negative size")
+        raise UserError(f"{name}: a negative size")
     return Entry(str(facts["dtype"]), shape, int(facts["data_offsets"][0]))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise UserError("a name stands in it twice")
     return record

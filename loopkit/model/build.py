@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from loopkit.errors import UserError
 from loopkit.model.looped import LoopedModel
 from loopkit.model.tie import tie
 from loopkit.recipe.format import Model
@@ -37,7 +38,7 @@ def build_model(
     """
     rows = vocabulary if model.vocabulary is None else model.vocabulary
     if rows < vocabulary:
-        raise ValueError(
+        raise UserError(
             f"model.vocabulary: a table of {rows:,} rows cannot hold the {vocabulary:,} tokens of data.tokenizer; "
             f"set it to at least {vocabulary}, or choose the tokenizer that the table was made for"
         )

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from loopkit.components.core import Core
+from loopkit.errors import UserError
 from loopkit.loop import EVERY, Batch, Cache, CodaCache, Loops, Noise, Step, Trajectory
 from loopkit.model.embedding import Embedding
 from loopkit.model.head import Head
@@ -108,7 +109,7 @@ class LoopedModel(nn.Module):
             ValueError: If the loops exceed ``max_depth`` or do not fit the batch.
         """
         if self.max_depth is not None and loops.total > self.max_depth:
-            raise ValueError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
+            raise UserError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
         rows = Rows(loops, len(batch), batch.device)
         noise = Noise(*noise_key, sample=batch.sample, positions=batch.positions)
         x = self.embedding(batch.tokens, batch.positions, self.position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from loopkit.errors import UserError
 from loopkit.loop import Loops
 
 
@@ -29,9 +30,9 @@ class Rows:
         if self.counts is None:
             return
         if len(self.counts) != batch:
-            raise ValueError(f"loops: per_sequence has {len(self.counts)} numbers for {batch} sequences")
+            raise UserError(f"loops: per_sequence has {len(self.counts)} numbers for {batch} sequences")
         if not all(1 <= count <= self.total for count in self.counts):
-            raise ValueError(f"loops: per_sequence must lie in 1..{self.total}, not {self.counts}")
+            raise UserError(f"loops: per_sequence must lie in 1..{self.total}, not {self.counts}")
 
     def _active(self, k: int) -> list[int]:
         begun = [row for row in range(self.batch) if self.counts is None or k > self.total - self.counts[row]]
@@ -71,7 +72,7 @@ class Rows:
         """Note which active sequences stop after loop ``k``; true when none is left."""
         wanted = mask.tolist()
         if len(wanted) != self.batch:
-            raise ValueError(f"stop: gave {len(wanted)} answers for {self.batch} sequences")
+            raise UserError(f"stop: gave {len(wanted)} answers for {self.batch} sequences")
         for row in self._active(k):
             if wanted[row]:
                 self.stopped[row] = k

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from loopkit.errors import UserError
+
 
 def tie(model: nn.Module, pairs: Mapping[str, str]) -> None:
     """Let each sharer be the very object that its owner is; both are modules, or both parameters.
@@ -21,7 +23,7 @@ def tie(model: nn.Module, pairs: Mapping[str, str]) -> None:
     for sharer, owner in pairs.items():
         old, new = _find(model, sharer), _find(model, owner)
         if _shapes(old) != _shapes(new):
-            raise ValueError(f"model.tie: '{sharer}' {_shapes(old)} and '{owner}' {_shapes(new)} differ in shape")
+            raise UserError(f"model.tie: '{sharer}' {_shapes(old)} and '{owner}' {_shapes(new)} differ in shape")
         parent, _, leaf = sharer.rpartition(".")
         setattr(model.get_submodule(parent), leaf, new)
 
@@ -35,7 +37,7 @@ def _find(model: nn.Module, path: str) -> nn.Module | nn.Parameter:
         return modules[path]
     close = difflib.get_close_matches(path, [*modules, *parameters], n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"parts: {', '.join(name for name, _ in model.named_children())}"
-    raise ValueError(f"model.tie: the model has no '{path}'; {hint}")
+    raise UserError(f"model.tie: the model has no '{path}'; {hint}")
 
 
 def _shapes(part: nn.Module | nn.Parameter) -> list[int] | dict[str, list[int]]:

@@ -10,8 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 
-class WeightsError(ValueError):
+
+class WeightsError(UserError):
     """A file does not hold the weights of a model; says which tensors and why."""
 
 

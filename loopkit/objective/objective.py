@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from loopkit.components.regularizer import Regularizer
 from loopkit.components.supervision import Supervision
+from loopkit.errors import UserError
 from loopkit.loop import Trajectory
 from loopkit.recipe import format as recipe
 
@@ -54,7 +55,7 @@ class Objective(nn.Module):
         self.regularizers = nn.ModuleDict(dict(regularizers or {}))
         convex = sum(term.weight for _, term in self._terms() if term.mix == "convex")
         if convex > 1:
-            raise ValueError(f"objective: the convex weights add up to {convex:g}; they must not exceed 1")
+            raise UserError(f"objective: the convex weights add up to {convex:g}; they must not exceed 1")
 
     def forward(
         self, trajectory: Trajectory, optimizer_step: int, share: float = 1.0, token_share: float = 1.0

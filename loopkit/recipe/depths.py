@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from loopkit.errors import UserError
+
 _PART = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _EXAMPLES = "write a range such as 1-8, a list such as 1,2,8, or both: 1-4,8,16"
 MOST_LOOPS = 10_000
@@ -25,14 +27,14 @@ def parse_depths(text: str) -> list[int]:
         ValueError: If the text is empty, malformed, reversed, names depth 0, or names a depth twice.
     """
     if not text.strip():
-        raise ValueError(f"no depths given; {_EXAMPLES}")
+        raise UserError(f"no depths given; {_EXAMPLES}")
     depths: list[int] = []
     for part in text.split(","):
         depths.extend(_read_part(part.strip(), text))
     repeated = sorted(depth for depth, times in Counter(depths).items() if times > 1)
     if repeated:
         named = ", ".join(map(str, repeated[:5])) + (", ..." if len(repeated) > 5 else "")
-        raise ValueError(f"depths {_short(text)}: {named} named more than once; name each depth once")
+        raise UserError(f"depths {_short(text)}: {named} named more than once; name each depth once")
     return sorted(depths)
 
 
@@ -40,17 +42,17 @@ def _read_part(part: str, text: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:
         what = "an empty item" if not part else f"{_short(part)} is not a depth or a range"
-        raise ValueError(f"depths {_short(text)}: {what}; {_EXAMPLES}")
+        raise UserError(f"depths {_short(text)}: {what}; {_EXAMPLES}")
     first = int(match[1])
     last = int(match[2]) if match[2] is not None else first
     if last < first:
-        raise ValueError(f"depths {_short(text)}: {_short(part)} runs backwards; write {last}-{first}")
+        raise UserError(f"depths {_short(text)}: {_short(part)} runs backwards; write {last}-{first}")
     if first == 0:
-        raise ValueError(
+        raise UserError(
             f"depths {_short(text)}: depth 0 runs no loop, so there is nothing to evaluate; depths start at 1"
         )
     if last > MOST_LOOPS:
-        raise ValueError(f"depths {_short(text)}: {_short(part)} is more than {MOST_LOOPS:,} loops")
+        raise UserError(f"depths {_short(text)}: {_short(part)} is more than {MOST_LOOPS:,} loops")
     return range(first, last + 1)
 
 
@@ -69,13 +71,13 @@ def check_depths(depths: Sequence[int], max_depth: int | None) -> None:
         ValueError: If there are none, one is below 1, one is named twice, or one exceeds ``max_depth``.
     """
     if not depths:
-        raise ValueError(f"no depths given; {_EXAMPLES}")
+        raise UserError(f"no depths given; {_EXAMPLES}")
     if min(depths) < 1:
-        raise ValueError(f"depth {min(depths)} cannot be evaluated; depths start at 1")
+        raise UserError(f"depth {min(depths)} cannot be evaluated; depths start at 1")
     if len(set(depths)) < len(depths):
-        raise ValueError(f"a depth is named more than once in {list(depths)}; name each depth once")
+        raise UserError(f"a depth is named more than once in {list(depths)}; name each depth once")
     if max_depth is not None and (beyond := [depth for depth in depths if depth > max_depth]):
-        raise ValueError(
+        raise UserError(
             f"depth {min(beyond)} is beyond what this model can run: a component keeps parameters of its own for each "
             f"loop, and it was built for {max_depth}; ask for depths up to {max_depth}"
         )

@@ -8,12 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.recipe.describe import describe_type
 from loopkit.recipe.node import Node
 from loopkit.registry.schema import Leaf
 
 
-class WrongValue(ValueError):
+class WrongValue(UserError):
     """A value that an option does not accept."""
 
 

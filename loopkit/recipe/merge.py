@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopkit.recipe.node import Node, Problem, RecipeError
-from loopkit.registry.catalog import Catalog
+from loopkit.registry.catalog import Catalog, ComponentError
 from loopkit.registry.schema import MISSING, Annotation, Leaf, Option, Schema, SectionRef, Slot, SlotList, SlotMap
 
 
@@ -30,7 +30,7 @@ class Merger:
         if isinstance(annotation, Slot) and isinstance(type_name, str):
             try:
                 return self.catalog.get(annotation.kind, type_name)
-            except LookupError:
+            except ComponentError:
                 return None
         return None
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+from loopkit.errors import UserError
+
 Path = tuple[str, ...]
 """Keys from the root of a recipe to a value."""
 
@@ -91,7 +93,7 @@ SHOWN = 100
 """Problems that a message spells out."""
 
 
-class RecipeError(ValueError):
+class RecipeError(UserError):
     """A recipe that cannot be used, with every problem found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:

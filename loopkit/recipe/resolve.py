@@ -13,6 +13,7 @@ from loopkit.recipe.leaf import WrongValue, default_values, judge
 from loopkit.recipe.merge import Merger, default_type
 from loopkit.recipe.node import Node, Origin, Path, Problem
 from loopkit.registry.annotations import sibling_bounds
+from loopkit.registry.catalog import ComponentError
 from loopkit.registry.options import Divides
 from loopkit.registry.schema import Annotation, Leaf, Option, Schema, SectionMap, SectionRef, Slot, SlotList, SlotMap
 from loopkit.registry.spec import Spec
@@ -86,8 +87,8 @@ class Walk:
             return None, None
         try:
             schema = self.merger.catalog.get(kind, str(name))
-        except LookupError as error:
-            self._wrong(origin, path, str(error), getattr(error, "hint", ""))
+        except ComponentError as error:
+            self._wrong(origin, path, str(error), error.hint)
             return None, None
         self.chosen[path] = schema
         self.origins[(*path, "type")] = origin

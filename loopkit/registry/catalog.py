@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from loopkit.errors import UserError
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.plugins import Offer, installed_offers
 from loopkit.registry.schema import Provider, Schema
@@ -18,7 +19,13 @@ from loopkit.registry.source import SourceProblem, read_components
 COMPONENTS = Path(__file__).resolve().parent.parent / "components"
 
 
-class UnknownComponent(LookupError):
+class ComponentError(UserError):
+    """A component that a recipe or a command names cannot be used; ``hint`` holds the way out."""
+
+    hint: str
+
+
+class UnknownComponent(ComponentError):
     """No component of this kind has this name; carries a hint for the user."""
 
     def __init__(self, kind: str, name: object, names: Iterable[str]) -> None:
@@ -27,7 +34,7 @@ class UnknownComponent(LookupError):
         self.hint = f"{did_you_mean(str(name), names)}loopkit list {kind}"
 
 
-class AmbiguousComponent(LookupError):
+class AmbiguousComponent(ComponentError):
     """Two plugins offer the same name."""
 
     def __init__(self, kind: str, name: str, offers: list[Offer]) -> None:
@@ -38,7 +45,7 @@ class AmbiguousComponent(LookupError):
         self.hint = f"select one: {' or '.join(names)}" if len(names) == len(offers) else "rename one of them"
 
 
-class BrokenComponent(LookupError):
+class BrokenComponent(ComponentError):
     """A plugin's file cannot be read as the component it promises."""
 
     def __init__(self, offer: Offer) -> None:

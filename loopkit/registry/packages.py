@@ -6,10 +6,11 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 
+from loopkit.errors import UserError
 from loopkit.registry.schema import Schema
 
 
-class MissingPackage(ValueError):
+class MissingPackage(UserError):
     """A component needs a package that is not installed."""
 
 

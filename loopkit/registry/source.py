@@ -11,13 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.registry.annotations import AnnotationReader, UnreadableAnnotation
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.register import check_registration
 from loopkit.registry.schema import MISSING, Option, Provider, Schema
 
 
-class SourceProblem(ValueError):
+class SourceProblem(UserError):
     """A file that cannot be read as components: where, and what is wrong."""
 
     def __init__(self, file: Path, line: int, why: str) -> None:

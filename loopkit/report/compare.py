@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from loopkit.errors import UserError
 from loopkit.report.numbers import large
 from loopkit.report.record import Record
 
@@ -34,12 +35,12 @@ def compare(records: Sequence[Record], split: str = "validation") -> dict[str, A
     """
     names = [record.name for record in records]
     if len(names) < 2:
-        raise ValueError("a comparison needs at least two runs")
+        raise UserError("a comparison needs at least two runs")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"run {', '.join(sorted(twice))} is named more than once")
+        raise UserError(f"run {', '.join(sorted(twice))} is named more than once")
     for record in records:
         if record.latest(split) is None:
-            raise ValueError(f"run {record.name} was not evaluated on {split}; run: loopkit eval {record.name}")
+            raise UserError(f"run {record.name} was not evaluated on {split}; run: loopkit eval {record.name}")
     result: dict[str, Any] = {"runs": names, "split": split}
     notes = []
     budgets: tuple[Budget, ...] = ("tokens", "flops")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit.errors import UserError
 from loopkit.report.compare_table import depth_value
 from loopkit.report.depth_plot import depth_axis, shade
 from loopkit.report.numbers import large
@@ -44,7 +45,7 @@ def plot_comparison(comparison: Mapping[str, Any], path: Path, what: str = "toke
 def draw_comparison(comparison: Mapping[str, Any], what: str = "tokens") -> Figure:
     """The figure of ``plot_comparison``, to be drawn under ``style()``."""
     if what not in comparison:
-        raise ValueError(f"the runs cannot be compared at equal {what}: {'; '.join(comparison['notes'])}")
+        raise UserError(f"the runs cannot be compared at equal {what}: {'; '.join(comparison['notes'])}")
     runs = comparison[what]["runs"]
     shown = [
         name for name in _QUANTITIES if any(depth_value(row, name) is not None for run in runs for row in run["depths"])
@@ -120,7 +121,7 @@ def draw_losses(records: Sequence[Record]) -> Figure:
     """The figure of ``plot_losses``, to be drawn under ``style()``."""
     by_budget = {what: curves for what in _BUDGETS if (curves := _curves(records, what))}
     if not by_budget:
-        raise ValueError("no run has logged what its training cost, so there is nothing to draw")
+        raise UserError("no run has logged what its training cost, so there is nothing to draw")
     drawn, panels = figure_of(len(by_budget))
     for panel, (what, curves) in zip(panels, by_budget.items(), strict=True):
         for index, record in enumerate(records):

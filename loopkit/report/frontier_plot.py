@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit.errors import UserError
 from loopkit.report.numbers import figure as digits
 from loopkit.report.numbers import large
 from loopkit.report.style import COLOURS, DASHES, INK, MARKERS, PAPER, SOFT, figure_of, save, style, title
@@ -46,7 +47,7 @@ def draw_frontier(benchmarks: Benchmarks) -> Figure:
     Perplexities more than three times the lowest are named and not drawn: they would flatten all others to one line.
     """
     if not benchmarks:
-        raise ValueError("there is no benchmark to draw")
+        raise UserError("there is no benchmark to draw")
     drawn, (panel,) = figure_of(1, height=3.9)
     exits = sorted({name for benchmark in benchmarks.values() for name in benchmark["exits"]})
     every = [row["token_ppl"] for benchmark in benchmarks.values() for row in _points(benchmark)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.runs import RunFolder, read_metrics, read_provenance
 
 Json = Mapping[str, Any]
@@ -82,6 +83,6 @@ def _evaluations(folder: Path) -> list[Json]:
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} is not JSON ({error}); remove it, or evaluate again") from None
+            raise UserError(f"{path} is not JSON ({error}); remove it, or evaluate again") from None
         found.append(result)
     return sorted(found, key=lambda result: result.get("step", 0))

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit.errors import UserError
 from loopkit.report.numbers import figure as digits
 from loopkit.report.numbers import large
 from loopkit.report.style import COLOURS, figure_of, logarithmic, loop_colours, save, style, title
@@ -42,7 +43,7 @@ def plot_training(lines: Sequence[Mapping[str, Any]], path: Path, name: str) -> 
 def draw_training(lines: Sequence[Mapping[str, Any]], name: str) -> Figure:
     """The figure of ``plot_training``, to be drawn under ``style()``."""
     if not lines:
-        raise ValueError(f"{name}: metrics.jsonl has no line yet, so there is nothing to draw")
+        raise UserError(f"{name}: metrics.jsonl has no line yet, so there is nothing to draw")
     norms, counts = by_loop(lines, "state_norm"), loop_counts(lines)
     drawn, panels = figure_of(1 + bool(norms) + (len(counts) > 1))
     _curves(panels[0], by_loop(lines, "ce"), "cross-entropy (nats per token)")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.runs.atomic import json_text, publish_folder, remove_folder, sync_folder, write_text
 
 FORMAT = 1
@@ -29,7 +30,7 @@ RESOLVED = "resolved.yaml"
 TOKENIZER = "tokenizer"
 
 
-class CheckpointProblem(ValueError):
+class CheckpointProblem(UserError):
     """A checkpoint that is missing or damaged; the message names the file."""
 
 

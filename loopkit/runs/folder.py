@@ -7,12 +7,14 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopkit.errors import UserError
 
-class RunExists(ValueError):
+
+class RunExists(UserError):
     """A run of this name is already there."""
 
 
-class NoRun(ValueError):
+class NoRun(UserError):
     """There is no run where one was asked for."""
 
 
@@ -192,7 +194,7 @@ def check_name(name: str) -> str:
         ValueError: If it is empty, begins with a dot or a dash, or holds anything but letters, digits, ``._-``.
     """
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(
+        raise UserError(
             f"--name {name!r}: a run's name is letters, digits and '_', and after the first also '-' and '.'"
         )
     return name

@@ -7,13 +7,14 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from loopkit.errors import UserError
 from loopkit.runs.folder import RunFolder
 
 LOCK = ".lock"
 """The file in a run's folder that is locked; it stays, and says nothing by being there."""
 
 
-class RunBusy(ValueError):
+class RunBusy(UserError):
     """Another process is training this run."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.runs.atomic import write_text
 
 
@@ -107,7 +108,7 @@ def _whole_lines(path: Path) -> list[str]:
         try:
             json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}:{number}: this line is not JSON ({error.msg}); the file was changed by hand"
             ) from None
     return lines

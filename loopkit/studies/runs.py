@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopkit.errors import UserError
 from loopkit.recipe import Recipe
 from loopkit.runs import RunFolder, read_provenance
 from loopkit.runs.lock import LOCK
@@ -53,7 +54,7 @@ class Planned:
             return "missing"
         record = read_provenance(self.folder.provenance)
         if record.get("recipe_hash") != self.recipe.hash:
-            raise ValueError(
+            raise UserError(
                 f"{self.folder.path} was trained from another state of the recipe; "
                 "move it away, or choose another folder with --runs"
             )
@@ -99,7 +100,7 @@ def planned_runs(
     """
     scale = study.scale(profile)
     if unknown := [arm for arm in arms if arm not in study.arms]:
-        raise ValueError(f"{study.name} has no arm {', '.join(unknown)}; arms: {', '.join(study.arms)}")
+        raise UserError(f"{study.name} has no arm {', '.join(unknown)}; arms: {', '.join(study.arms)}")
     for seed in seeds or scale.seeds or study.seeds:
         for name, arm in study.arms.items():
             if not arms or name in arms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from loopkit.errors import UserError
 from loopkit.recipe import Problem, RecipeError, load_recipe
 from loopkit.recipe.blame import Blame
 from loopkit.recipe.compose import find
@@ -45,7 +46,7 @@ class LoadedStudy(Study):
             return Scale()
         if name not in self.profiles:
             known = ", ".join(self.profiles) or "none"
-            raise ValueError(
+            raise UserError(
                 f"{self.name} has no profile {name!r}; {did_you_mean(name, self.profiles)}profiles: {known}"
             )
         return self.profiles[name]

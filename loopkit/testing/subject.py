@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.registry import KINDS
-from loopkit.registry.catalog import Catalog, Offer, catalog
+from loopkit.registry.catalog import Catalog, ComponentError, Offer, catalog
 from loopkit.registry.schema import Provider, Schema
 from loopkit.registry.source import read_components
 from loopkit.registry.spec import Spec
@@ -166,7 +166,7 @@ def _registered(text: str) -> tuple[Schema, Catalog]:
         raise NoSubject(f"{text!r} names {'several components' if kinds else 'no component'}{also}")
     try:
         return known.get(kinds[0], name if slash else text), known
-    except LookupError as error:
+    except ComponentError as error:
         raise NoSubject(f"{error}; {getattr(error, 'hint', '')}") from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.recipe.deepspeed import OWNED_KEYS
 from loopkit.training.sizes import Sizes
 
@@ -25,7 +26,7 @@ def deepspeed_config(sizes: Sizes, clip: float | None, extra: Mapping[str, Any])
     """
     for key in extra:
         if key in OWNED_KEYS:
-            raise ValueError(f"train.deepspeed.{key}: loopkit writes this key itself; set {OWNED_KEYS[key]} instead")
+            raise UserError(f"train.deepspeed.{key}: loopkit writes this key itself; set {OWNED_KEYS[key]} instead")
     return _merge(
         {
             "train_batch_size": sizes.batch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loopkit.errors import UserError
 from loopkit.training.ceiling import DENSE_BF16
 
 
@@ -54,4 +55,4 @@ def accelerator(name: str) -> Accelerator:
         if known.lower().replace(" ", "") == name.lower().replace(" ", "").replace("-", ""):
             return Accelerator(known, memory, DENSE_BF16[known], link)
     names = ", ".join(sorted(_MEMORY_AND_LINK))
-    raise ValueError(f"--gpu {name}: not in the table; give --flops and --memory instead. There are: {names}")
+    raise UserError(f"--gpu {name}: not in the table; give --flops and --memory instead. There are: {names}")

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from loopkit.components.optimizer import ParameterGroup, Role
+from loopkit.errors import UserError
 
 
 def freeze(model: nn.Module, trainable: Sequence[str]) -> list[str]:
@@ -29,7 +30,7 @@ def freeze(model: nn.Module, trainable: Sequence[str]) -> list[str]:
     for pattern in trainable:
         if not any(fnmatchcase(name, pattern) for known in names.values() for name in known):
             tops = sorted({name.partition(".")[0] + ".*" for known in names.values() for name in known})
-            raise ValueError(f"train.trainable: no parameter matches {pattern!r}; there are {', '.join(tops)}")
+            raise UserError(f"train.trainable: no parameter matches {pattern!r}; there are {', '.join(tops)}")
     for parameter in model.parameters():
         known = names[id(parameter)]
         parameter.requires_grad_(any(fnmatchcase(name, pattern) for name in known for pattern in trainable))

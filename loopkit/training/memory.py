@@ -10,6 +10,7 @@ from torch import nn
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.supervision import Supervision
+from loopkit.errors import UserError
 from loopkit.model import LoopedModel
 from loopkit.model.cross_entropy import LOGITS
 from loopkit.recipe import Recipe
@@ -195,7 +196,7 @@ def activations(
         recomputed = straight_line(model, length, checkpointing=False, **options)[2] if checkpointing else 0
     except (RuntimeError, NotImplementedError) as error:
         why = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"
-        raise ValueError(f"{why}; set train.micro_batch to a number") from error
+        raise UserError(f"{why}; set train.micro_batch to a number") from error
     reads = len(supervision.loops(total))
     spread = FRAGMENTS if device == "cpu" else 1.0
     states = (total + 1) * length * model.width * 4

@@ -9,6 +9,7 @@ import torch
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, cache_numbers, count_parameters
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
@@ -120,7 +121,7 @@ def known_vocabulary(recipe: Recipe) -> int:
         return most
     tokenizer: Tokenizer = spec.build()
     if tokenizer.fit_on:
-        raise ValueError(
+        raise UserError(
             f"tokenizer '{spec.name}' learns its size from the data; give --vocabulary N, or --data to read it"
         )
     return tokenizer.size

@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from loopkit.errors import UserError
+
 
 @dataclass(frozen=True)
 class Process:
@@ -57,11 +59,11 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -
         ValueError: If a GPU is asked for and torch sees none, or there are more ranks here than GPUs.
     """
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ValueError("train.device is cuda, but torch sees no GPU; set train.device=cpu, or ask loopkit doctor")
+        raise UserError("train.device is cuda, but torch sees no GPU; set train.device=cpu, or ask loopkit doctor")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if local_rank >= (count := torch.cuda.device_count()):
-        raise ValueError(
+        raise UserError(
             f"rank {local_rank} of this machine has no GPU: there are {count}; start {count} ranks, or fewer"
         )
     return torch.device("cuda", local_rank)

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import torch
 
+from loopkit.errors import UserError
+
 _OPS = {"deepspeed_shm_comm": False, "deepspeed_not_implemented": False}
 
 
@@ -38,7 +40,7 @@ def deepspeed(device: torch.device, verbose: bool = False) -> ModuleType:
     for handler in logger.handlers:
         handler.setLevel(level)
     if (found := get_accelerator().device_name()) != device.type:
-        raise ValueError(
+        raise UserError(
             f"DeepSpeed runs on {found} in this program and cannot change to {device.type}; "
             "start another process, or unset DS_ACCELERATOR"
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from loopkit.errors import UserError
+
 Path = tuple[str, ...]
 
 FREE: tuple[Path, ...] = (
@@ -35,7 +37,7 @@ COMPUTED: tuple[Path, ...] = (
 ABSENT = object()
 
 
-class OtherRecipe(ValueError):
+class OtherRecipe(UserError):
     """The recipe is not the one the run was made with."""
 
 

@@ -9,6 +9,7 @@ import torch
 
 from loopkit.components.schedule import Schedule
 from loopkit.data import Prepared, Sampler, Steps
+from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, count_parameters
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
@@ -68,7 +69,7 @@ class Setup:
         self.num_steps = num_steps(train, len(self.examples), data.length)
         if start is not None and start.place.step > self.num_steps:
             done = f"the run has already done {start.place.step} steps, not {self.num_steps}"
-            raise ValueError(f"{done}; raise train.steps")
+            raise UserError(f"{done}; raise train.steps")
         self.model = self._model()
         self.objective = build_objective(recipe.objective)
         if start is not None:

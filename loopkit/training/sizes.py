@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from loopkit.errors import UserError
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -37,7 +39,7 @@ class Sizes:
             remedy = f"take train.batch={near} with train.micro_batch={_fit(near // world, micro)}"
         else:
             remedy = f"take train.micro_batch={_fit(batch // world, micro)}"
-        raise ValueError(f"{numbers}: the batch is not a multiple of micro_batch times ranks; {remedy}")
+        raise UserError(f"{numbers}: the batch is not a multiple of micro_batch times ranks; {remedy}")
 
     def rows(self, rank: int, micro_step: int) -> slice:
         """Which of the step's sequences a rank takes in a micro-step."""
@@ -62,7 +64,7 @@ def largest_micro(batch: int, world: int, fits: Callable[[int], bool]) -> int:
         ValueError: If the batch cannot be shared out among the ranks.
     """
     if batch % world:
-        raise ValueError(
+        raise UserError(
             f"train.batch is {batch}, ranks are {world}: the batch is not a multiple of the ranks; "
             f"take train.batch={max(world * round(batch / world), world)}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from loopkit.errors import UserError
 from loopkit.model import LoopedModel, load_weights
 from loopkit.runs.checkpoint import MANIFEST, WEIGHTS, Checkpoint, newest_checkpoint, step_of
 from loopkit.runs.folder import RunFolder
@@ -33,15 +34,15 @@ def weights_in(path: Path) -> Path:
             warnings.warn(f"a newer checkpoint is damaged and not used: {problem}", stacklevel=2)
         return newest.path / WEIGHTS
     if not path.exists():
-        raise ValueError(
+        raise UserError(
             f"train.start_from: {path} does not exist; name a run, for a published model one that loopkit import has "
             "made: --set train.start_from=runs/NAME"
         )
     if (path / "config.json").is_file():
-        raise ValueError(
+        raise UserError(
             f"train.start_from: {path} is a published folder and no run; make one of it: loopkit import {path}"
         )
-    raise ValueError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
+    raise UserError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
 
 
 def load_first_weights(model: LoopedModel, path: Path) -> None:

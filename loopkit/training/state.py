@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 from loopkit.training.engine import Engine
 
 SEPARATOR = "/"
@@ -57,7 +58,7 @@ def load_optimizer_state(engine: Engine, gathered: Mapping[str, Tensor]) -> None
     names = names_of(engine.module)
     if set(by_parameter) != set(names.values()):
         odd = [*sorted(set(by_parameter) - set(names.values())), *sorted(set(names.values()) - set(by_parameter))]
-        raise ValueError(f"the checkpoint's optimizer state is not of the trained parameters: {', '.join(odd[:5])}")
+        raise UserError(f"the checkpoint's optimizer state is not of the trained parameters: {', '.join(odd[:5])}")
     if engine.stage == 0:
         _load(engine.deepspeed.optimizer, lambda parameter: by_parameter[names[id(parameter)]])
         return

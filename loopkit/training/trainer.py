@@ -13,6 +13,7 @@ from torch import Tensor
 
 from loopkit.components.lr import LearningRate
 from loopkit.data import StepData, Steps
+from loopkit.errors import UserError
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.metrics import MetricsLog
@@ -151,7 +152,7 @@ class Trainer:
         draw = self.course.drawer.draw(number, sizes)
         metrics = StepMetrics(shift=draw.per == "sequence")
         if data.scored == 0:
-            raise ValueError(f"step {number + 1}: none of its {sizes.batch} sequences has a token to learn")
+            raise UserError(f"step {number + 1}: none of its {sizes.batch} sequences has a token to learn")
         for micro_step, batch in enumerate(data.batches()):
             loops = draw.loops(sizes, self.process.rank, micro_step)
             counts = Counts.of(batch, loops)

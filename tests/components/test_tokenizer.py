@@ -13,6 +13,7 @@ from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.components.tokenizer.regex import Regex
 from loopkit.recipe import load_recipe
+from loopkit.registry.catalog import ComponentError
 
 TEXT = "The café in Zürich , the naïve 日本 game .\n\n x_2 = 3\t!"
 
@@ -103,7 +104,7 @@ def test_a_tokenizer_of_a_file_of_the_recipe_is_read_back_through_the_recipe(tmp
     recipe = load_recipe("wikitext_44m_raw", overrides=["data.tokenizer=local_words"], plugins=[file])
     recipe.data.tokenizer.build().save(tmp_path / "saved")
     assert load_tokenizer(tmp_path / "saved", recipe.data.tokenizer).encode(["ab"])[0].tolist() == [97, 98]
-    with pytest.raises(LookupError, match="no tokenizer is called 'local_words'"):
+    with pytest.raises(ComponentError, match="no tokenizer is called 'local_words'"):
         load_tokenizer(tmp_path / "saved")
     fitted("bytes").save(tmp_path / "other")
     assert isinstance(load_tokenizer(tmp_path / "other", recipe.data.tokenizer), Bytes)

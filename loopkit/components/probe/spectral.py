@@ -13,6 +13,7 @@ from torch import Tensor
 
 from loopkit.components.probe import Measured, Probe, first_sequences, passes
 from loopkit.components.probe.power import STEPS, Radius, spectral_radius
+from loopkit.errors import UserError
 from loopkit.loop import PAD, Batch, LoopedModel, Noise, Trajectory
 from loopkit.registry import register
 
@@ -100,7 +101,7 @@ class Spectral(Probe):
         length: PositiveInt | None = None,
     ) -> None:
         if steps < 4:
-            raise ValueError(f"probe 'spectral': steps must be at least 4, not {steps}")
+            raise UserError(f"probe 'spectral': steps must be at least 4, not {steps}")
         self.steps, self.by, self.sequences, self.length = steps, by, sequences, length
         self.wanted = None if depths is None else frozenset(depths)
         self.found: dict[int, list[Tensor]] = defaultdict(list)  # [2, N] each: radii and residuals

@@ -13,6 +13,7 @@ from annotated_types import Le
 from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 END = "§"
@@ -62,11 +63,11 @@ class Addition(Source):
         self.reverse = reverse
         self.seed = seed
         if self.low > self.high:
-            raise ValueError(f"data.source: low {self.low} is more than high {self.high}")
+            raise UserError(f"data.source: low {self.low} is more than high {self.high}")
         # a held-out pair takes its mirror image out of training
         held, there = test + validation, (self.high - self.low + 1) ** 2
         if train + 2 * held > there:
-            raise ValueError(
+            raise UserError(
                 f"data.source: operands from {self.low} to {self.high} make {there:,} problems, not the {train:,} for "
                 f"training and twice the {held:,} held out that were asked for; lower those or widen the range"
             )
@@ -78,7 +79,7 @@ class Addition(Source):
     def documents(self, split: str) -> Iterator[Document]:
         split = canonical_split(split)
         if not self.sizes.get(split):
-            raise ValueError(f"data.source: there are no problems for {split}; set data.source.{split}")
+            raise UserError(f"data.source: there are no problems for {split}; set data.source.{split}")
         for number, (a, b) in enumerate(self._pairs(split)):
             yield Document((Part(f"{a}+{b}=", learn=False), Part(f" {self._answer(a + b)}{END}")), f"{split}:{number}")
 

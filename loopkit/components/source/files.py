@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from loopkit.components.source import TEST, TRAIN, VALIDATION, canonical_split
+from loopkit.errors import UserError
 
 ROWS = 1000
 """Rows of a parquet file or dataset that are in memory at a time."""
@@ -26,7 +27,7 @@ def text_lines(path: Path) -> Iterator[str]:
                 number += 1
                 yield line
         except UnicodeDecodeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}: not UTF-8 text after line {number} ({error.reason}); convert it, for example with "
                 f"iconv -f latin1 -t utf-8, or name the right file"
             ) from error
@@ -44,10 +45,10 @@ def json_texts(path: Path, key: str) -> Iterator[str]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: not JSON ({error.msg}); one JSON object a line is expected") from error
+            raise UserError(f"{path}:{number}: not JSON ({error.msg}); one JSON object a line is expected") from error
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             there = f"it has {', '.join(map(repr, row))}" if isinstance(row, dict) else "it is not an object"
-            raise ValueError(f"{path}:{number}: no text under {key!r} ({there}); set data.source.key")
+            raise UserError(f"{path}:{number}: no text under {key!r} ({there}); set data.source.key")
         yield row[key]
 
 
@@ -63,7 +64,7 @@ def parquet_texts(path: Path, key: str) -> Iterator[str]:
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a parquet file ({error}); download it again") from error
+        raise UserError(f"{path}: not a parquet file ({error}); download it again") from error
     with file:
         check_column(str(path), key, file.schema_arrow.names)
         for batch in file.iter_batches(batch_size=ROWS, columns=[key]):
@@ -74,14 +75,14 @@ def check_column(where: str, key: str, names: Iterable[str]) -> None:
     """Refuse a table without the column ``key``, naming those it has."""
     names = list(names)
     if key not in names:
-        raise ValueError(f"{where}: no column {key!r}; it has {', '.join(names)}; set data.source.key")
+        raise UserError(f"{where}: no column {key!r}; it has {', '.join(names)}; set data.source.key")
 
 
 def column_texts(where: str, key: str, values: Iterable[object]) -> Iterator[str]:
     """The values of a column, all of which must be text."""
     for value in values:
         if not isinstance(value, str):
-            raise ValueError(f"{where}: column {key!r} holds {type(value).__name__}, not text; set data.source.key")
+            raise UserError(f"{where}: column {key!r} holds {type(value).__name__}, not text; set data.source.key")
         yield value
 
 

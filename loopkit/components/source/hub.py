@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from loopkit.errors import UserError
+
 PATIENCE = 4.0
 """Seconds that finding and reaching the hub may take before loopkit goes on without it."""
 
@@ -38,7 +40,7 @@ def load_dataset(name: str, config: str | None, revision: str | None, remedy: st
         try:
             return datasets.load_dataset(name, config, revision=revision)
         except datasets.exceptions.DatasetNotFoundError as error:
-            raise ValueError(
+            raise UserError(
                 f"dataset {name!r} cannot be opened on the hub ({error}); check its name, or {remedy}"
             ) from error
 

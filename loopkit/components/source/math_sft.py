@@ -17,6 +17,7 @@ from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, S
 from loopkit.components.source.files import ROWS, files_by_split, fingerprint_files
 from loopkit.components.source.held_out import split_of
 from loopkit.components.source.rows import SUFFIXES, Row, as_texts, no_column, read_rows
+from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
 HERE = "\0"
@@ -66,9 +67,9 @@ class MathSft(Source):
         test: Fraction = 0.0,
     ) -> None:
         if (path is None) == (dataset is None):
-            raise ValueError("data.source: set exactly one of path and dataset")
+            raise UserError("data.source: set exactly one of path and dataset")
         if validation + test >= 1:
-            raise ValueError(f"data.source: validation {validation} and test {test} leave nothing to train on")
+            raise UserError(f"data.source: validation {validation} and test {test} leave nothing to train on")
         self.path, self.dataset, self.revision = path, dataset, revision
         self.columns = (problem, solution)
         self.system = system
@@ -90,15 +91,15 @@ class MathSft(Source):
         there = self._parts if self.dataset is not None else self._files
         carved = {name: share for name, share in self.shares.items() if name not in there and share > 0}
         if split not in there and split not in carved:
-            raise ValueError(f"data.source: there is no {split} split, only {', '.join([*there, *carved])}")
+            raise UserError(f"data.source: there is no {split} split, only {', '.join([*there, *carved])}")
         if split in carved and TRAIN not in there:
-            raise ValueError(f"data.source: there is no {split} split and no train split to hold it out of")
+            raise UserError(f"data.source: there is no {split} split and no train split to hold it out of")
         number = 0
         for number, (problem, solution) in self._drawn(split, carved):
             yield Document(self._parts_of(problem, solution), f"{split}:{number}")
         if number == 0:
             share = f"; a share of {carved[split]} left none, raise data.source.{split}" if split in carved else ""
-            raise ValueError(
+            raise UserError(
                 f"data.source: the {split} split of {self.dataset or self.path} has no row with text under both of "
                 f"{' and '.join(map(repr, self.columns))}{share}"
             )
@@ -137,7 +138,7 @@ class MathSft(Source):
         count = sum(1 for _ in self._whole(TRAIN))
         assert self.sample is not None
         if self.sample > count:
-            raise ValueError(f"data.source.sample: there are {count:,} rows, not {self.sample:,}; set at most {count}")
+            raise UserError(f"data.source.sample: there are {count:,} rows, not {self.sample:,}; set at most {count}")
         chosen = np.zeros(count, dtype=bool)
         chosen[np.random.default_rng(self.seed).permutation(count)[: self.sample]] = True
         return chosen

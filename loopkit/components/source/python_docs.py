@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split, count_lines
+from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
 
@@ -26,7 +27,7 @@ class PythonDocs(Source):
 
     def __init__(self, *, join: str | None = "\n\n", validation: Fraction = 0.1, test: Fraction = 0.05) -> None:
         if validation + test >= 1:
-            raise ValueError(f"data.source: validation {validation} and test {test} leave nothing to train on")
+            raise UserError(f"data.source: validation {validation} and test {test} leave nothing to train on")
         self.join = join
         self.shares = {VALIDATION: validation, TEST: test}
 
@@ -38,9 +39,9 @@ class PythonDocs(Source):
         split = canonical_split(split)
         chosen = self._splits().get(split)
         if chosen is None:
-            raise ValueError(f"python_docs: there is no split {split!r}; there are {TRAIN}, {VALIDATION}, {TEST}")
+            raise UserError(f"python_docs: there is no split {split!r}; there are {TRAIN}, {VALIDATION}, {TEST}")
         if not chosen:
-            raise ValueError(f"python_docs: no topic is short enough for the {split} split; raise data.source.{split}")
+            raise UserError(f"python_docs: no topic is short enough for the {split} split; raise data.source.{split}")
         for name, text in sorted(chosen.items()):
             yield Document((Part(text),), f"{split}:{name}", count_lines(text))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.source.files import ROWS, text_lines
+from loopkit.errors import UserError
 
 SUFFIXES = frozenset({".jsonl", ".json", ".parquet"})
 """Files of a folder that are read; a file that is named may have any suffix, and is JSON lines if it has another."""
@@ -32,7 +33,7 @@ def as_texts(where: str, columns: Sequence[str], values: Sequence[Any]) -> Row:
     for column, value in zip(columns, values, strict=True):
         if value is not None and not isinstance(value, str):
             kind = type(value).__name__
-            raise ValueError(f"{where}: {column!r} holds {kind}, not text; name the columns in data.source")
+            raise UserError(f"{where}: {column!r} holds {kind}, not text; name the columns in data.source")
     return tuple(values)
 
 
@@ -45,7 +46,7 @@ def _objects(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     known: dict[str, None] = {}
     for place, row in _json_list(file) if file.suffix == ".json" else _json_lines(file):
         if not isinstance(row, dict):
-            raise ValueError(f"{place}: not a JSON object; rows of named columns are expected")
+            raise UserError(f"{place}: not a JSON object; rows of named columns are expected")
         known |= dict.fromkeys(row)
         yield as_texts(place, columns, [row.get(column) for column in columns])
     for column in columns if known else ():  # JSON may leave nulls out, so only the whole file tells
@@ -60,16 +61,16 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
             try:
                 yield place, json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{place}: not JSON ({error.msg}); one JSON object a line is expected") from error
+                raise UserError(f"{place}: not JSON ({error.msg}); one JSON object a line is expected") from error
 
 
 def _json_list(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         rows = json.loads("".join(text_lines(file)))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file}: not JSON ({error}); call JSON lines .jsonl") from error
+        raise UserError(f"{file}: not JSON ({error}); call JSON lines .jsonl") from error
     if not isinstance(rows, list):
-        raise ValueError(f"{file}: not a JSON list; rows of named columns are expected")
+        raise UserError(f"{file}: not a JSON list; rows of named columns are expected")
     yield from ((f"{file}: row {number}", row) for number, row in enumerate(rows, 1))
 
 
@@ -80,7 +81,7 @@ def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     try:
         table = pyarrow.parquet.ParquetFile(file)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{file}: not a parquet file ({error}); download it again") from error
+        raise UserError(f"{file}: not a parquet file ({error}); download it again") from error
     with table:
         names = table.schema_arrow.names
         for column in columns:

@@ -22,6 +22,7 @@ from loopkit.components.source.files import (
     text_lines,
 )
 from loopkit.components.source.held_out import split_of
+from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
 Unit = Literal["paragraph", "line", "file"]
@@ -68,11 +69,11 @@ class Text(Source):
     ) -> None:
         given = [name for name, value in (("path", path), ("files", files), ("dataset", dataset)) if value is not None]
         if len(given) != 1:
-            raise ValueError(
+            raise UserError(
                 f"data.source: set exactly one of path, files and dataset, not {' and '.join(given) or 'none'}"
             )
         if validation + test >= 1:
-            raise ValueError(f"data.source: validation {validation} and test {test} leave nothing to train on")
+            raise UserError(f"data.source: validation {validation} and test {test} leave nothing to train on")
         self.path, self.dataset, self.config, self.revision = path, dataset, config, revision
         self.files = None if files is None else {canonical_split(split): path for split, path in files.items()}
         self.key = key
@@ -96,9 +97,9 @@ class Text(Source):
         parts = self._parts()
         carved = {name: share for name, share in self.shares.items() if name not in parts and share > 0}
         if split not in parts and split not in carved:
-            raise ValueError(f"data.source: there is no {split} split, only {', '.join([*parts, *carved])}")
+            raise UserError(f"data.source: there is no {split} split, only {', '.join([*parts, *carved])}")
         if split in carved and TRAIN not in parts:
-            raise ValueError(f"data.source: there is no {split} split and no train split to hold it out of")
+            raise UserError(f"data.source: there is no {split} split and no train split to hold it out of")
         number = 0
         for number, text in enumerate(self._drawn(split, parts, carved), 1):
             yield Document((Part(text),), f"{split}:{number}", count_lines(text))
@@ -108,7 +109,7 @@ class Text(Source):
                 if split in carved
                 else ""
             )
-            raise ValueError(f"data.source: the {split} split of {self._where} has no text{share}")
+            raise UserError(f"data.source: the {split} split of {self._where} has no text{share}")
 
     def _drawn(self, split: str, parts: dict[str, Reader], carved: dict[str, float]) -> Iterator[str]:
         texts = parts[TRAIN if split in carved else split]()

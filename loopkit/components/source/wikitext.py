@@ -29,6 +29,7 @@ from loopkit.components.source.files import (
     require_folder,
     text_lines,
 )
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 DATASET = "Salesforce/wikitext"
@@ -97,7 +98,7 @@ class WikiText(Source):
                 blank = 0
             waiting = (row, number)
         if waiting is None:
-            raise ValueError(f"wikitext: the {split} split has no text ({number} lines, all blank)")
+            raise UserError(f"wikitext: the {split} split has no text ({number} lines, all blank)")
         yield _document(split, *waiting, blank)
 
     @property
@@ -109,7 +110,7 @@ class WikiText(Source):
         remedy = f"set data.source.path to {WANTED}"
         splits = hub.load_dataset(DATASET, self.config, self.revision, remedy)
         if split not in splits:
-            raise ValueError(f"wikitext: there is no split {split!r}; there are {', '.join(splits)}")
+            raise UserError(f"wikitext: there is no split {split!r}; there are {', '.join(splits)}")
         for batch in splits[split].iter(batch_size=ROWS):
             yield from column_texts(DATASET, "text", batch["text"])
 
@@ -117,7 +118,7 @@ class WikiText(Source):
         assert self.path is not None
         require_folder(self.path, WANTED)
         if split not in _FILE_NAMES:
-            raise ValueError(f"wikitext: there is no split {split!r}; there are {', '.join(_FILE_NAMES)}")
+            raise UserError(f"wikitext: there is no split {split!r}; there are {', '.join(_FILE_NAMES)}")
         folders = [self.path, self.path / self.config, self.path / self.config.removesuffix("-v1")]
         first, second = ("raw", "tokens") if self.variant.endswith("raw") else ("tokens", "raw")
         patterns = [f"wiki.{{}}.{first}", f"wiki.{{}}.{second}", "{}.parquet", "{}-*.parquet", "{}.txt"]

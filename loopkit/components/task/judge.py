@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from loopkit.components.task.answers import formula
+from loopkit.errors import UserError
 
 SECONDS = 5
 """How long reading or comparing an answer may take."""
@@ -70,7 +71,7 @@ class Judge:
                 self.stop()
                 return Verdict(False, False)
         if "error" in found:
-            raise ValueError(f"answer {gold!r}: {found['error']}")
+            raise UserError(f"answer {gold!r}: {found['error']}")
         return Verdict(found["parsed"], found["correct"])
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ from loopkit.components.task import Answer, Completion, Generate, Request, Task
 from loopkit.components.task.answers import find_answer
 from loopkit.components.task.judge import Judge
 from loopkit.components.task.problems import Problem, read_problems
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 _STOPS = {"chatml": (CLOSE,), "plain": ("\nQuestion:",)}
@@ -64,9 +65,9 @@ class Math(Task):
         marker: str = "####",
     ) -> None:
         if path is not None and (split is not None or revision is not None):
-            raise ValueError("task math: split and revision are of the hub, and path is a local file; leave them out")
+            raise UserError("task math: split and revision are of the hub, and path is a local file; leave them out")
         if not marker:
-            raise ValueError("task math: marker cannot be empty; it is what stands before an answer, such as ####")
+            raise UserError("task math: marker cannot be empty; it is what stands before an answer, such as ####")
         self.dataset, self.path, self.split, self.revision = dataset, path, split, revision
         self.limit, self.template, self.system, self.instruction = limit, template, system, instruction
         self.max_tokens, self.marker = max_tokens, marker

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.source import hub
+from loopkit.errors import UserError
 
 Row = Mapping[str, Any]
 
@@ -52,7 +53,7 @@ class Collection:
 def _gsm8k(row: Row) -> tuple[str, str]:
     _, mark, answer = row["answer"].rpartition("####")
     if not mark:
-        raise ValueError("its answer has no ####")
+        raise UserError("its answer has no ####")
     return row["question"], _plain(answer)
 
 
@@ -107,10 +108,10 @@ def read_problems(name: str, path: Path | None, split: str | None, revision: str
             question, answer = collection.read(row)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             missing = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{where}: problem {number} is not one of {name} ({missing}); {wanted}") from error
+            raise UserError(f"{where}: problem {number} is not one of {name} ({missing}); {wanted}") from error
         yield Problem(str(number), question, answer)
     if number == 0:
-        raise ValueError(f"{where}: no problems in it; {wanted}")
+        raise UserError(f"{where}: no problems in it; {wanted}")
 
 
 def _of_hub(name: str, split: str | None, revision: str | None) -> tuple[str, Iterator[Row]]:
@@ -120,7 +121,7 @@ def _of_hub(name: str, split: str | None, revision: str | None) -> tuple[str, It
     )
     chosen = collection.split if split is None else split
     if chosen not in splits:
-        raise ValueError(f"{collection.hub} has no split {chosen!r}; there are {', '.join(splits)}")
+        raise UserError(f"{collection.hub} has no split {chosen!r}; there are {', '.join(splits)}")
     return f"{collection.hub}, {chosen}", iter(splits[chosen])
 
 
@@ -137,7 +138,7 @@ def _of_file(path: Path) -> Iterator[Row]:
         else:
             yield from (json.loads(line) for line in text.split("\n") if line.strip())
     except (UnicodeDecodeError, json.JSONDecodeError, ElementTree.ParseError) as error:
-        raise ValueError(f"{path}: cannot be read as {path.suffix or 'JSON'} ({error}); download it again") from error
+        raise UserError(f"{path}: cannot be read as {path.suffix or 'JSON'} ({error}); download it again") from error
 
 
 def _elements(text: str) -> list[ElementTree.Element]:

@@ -13,6 +13,8 @@ import re
 import sys
 from typing import Any
 
+from loopkit.errors import UserError
+
 _WORDS = re.compile(r"\(?[A-Za-z][A-Za-z -]*\)?")
 
 MEMORY = 4 * 2**30
@@ -37,7 +39,7 @@ def compare(gold: str, answer: str, seconds: int) -> dict[str, bool]:
         for text in (gold, answer, *words)
     )
     if not right:
-        raise ValueError(f"math-verify cannot read {gold!r}, which is said to be right")
+        raise UserError(f"math-verify cannot read {gold!r}, which is said to be right")
     correct = any(form and verify(right, form, timeout_seconds=seconds) for form in forms)
     # what was not understood comes back as the text that it was
     return {"parsed": correct or any(not isinstance(part, str) for part in forms[0]), "correct": correct}

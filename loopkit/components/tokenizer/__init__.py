@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from loopkit.errors import UserError
 from loopkit.registry import Spec
 
 FILE = "loopkit_tokenizer.json"
@@ -133,7 +134,7 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is damaged ({error}); restore it from a copy of the run") from error
+        raise UserError(f"{file} is damaged ({error}); restore it from a copy of the run") from error
     if record.get("format") != FORMAT:
-        raise ValueError(f"{file} has format {record.get('format')!r}, not {FORMAT}; use the loopkit that wrote it")
+        raise UserError(f"{file} has format {record.get('format')!r}, not {FORMAT}; use the loopkit that wrote it")
     return record

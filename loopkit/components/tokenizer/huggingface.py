@@ -11,6 +11,7 @@ import numpy as np
 
 from loopkit.components.source.hub import reach_hub
 from loopkit.components.tokenizer import Lost, Tokenizer
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 if TYPE_CHECKING:
@@ -58,15 +59,15 @@ class HuggingFace(Tokenizer):
         eos: str | None = None,
     ) -> None:
         if (path is None) == (name is None):
-            raise ValueError("data.tokenizer: set either path (a tokenizer.json or its folder) or name (on the hub)")
+            raise UserError("data.tokenizer: set either path (a tokenizer.json or its folder) or name (on the hub)")
         files = _local(path) if path is not None else _from_hub(str(name), revision)
         try:
             inner = json.loads(files["tokenizer.json"].read_text(encoding="utf-8"))
             self._set(inner, _roles(inner, files.get("tokenizer_config.json"), {"pad": pad, "bos": bos, "eos": eos}))
         except UnicodeDecodeError as error:
-            raise ValueError(f"{files['tokenizer.json']}: not UTF-8 text; name a tokenizer.json") from error
+            raise UserError(f"{files['tokenizer.json']}: not UTF-8 text; name a tokenizer.json") from error
         except json.JSONDecodeError as error:
-            raise ValueError(f"{files['tokenizer.json']}: not JSON ({error}); name a tokenizer.json") from error
+            raise UserError(f"{files['tokenizer.json']}: not JSON ({error}); name a tokenizer.json") from error
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         found = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -115,7 +116,7 @@ class HuggingFace(Tokenizer):
         try:
             self._inner: tokenizers.Tokenizer = tokenizers.Tokenizer.from_str(json.dumps(inner))
         except Exception as error:  # the library raises Exception itself
-            raise ValueError(f"data.tokenizer: not a tokenizer of the tokenizers library: {error}") from error
+            raise UserError(f"data.tokenizer: not a tokenizer of the tokenizers library: {error}") from error
         self._inner.no_truncation()
         self._inner.no_padding()
         self.size = max(self._inner.get_vocab().values()) + 1
@@ -153,7 +154,7 @@ def _from_hub(name: str, revision: str | None) -> dict[str, Path]:
         except LocalEntryNotFoundError:
             raise
         except HfHubHTTPError as error:
-            raise ValueError(f"data.tokenizer.name: no tokenizer.json under {name!r} on the hub ({error})") from error
+            raise UserError(f"data.tokenizer.name: no tokenizer.json under {name!r} on the hub ({error})") from error
         try:
             config = "tokenizer_config.json"
             files[config] = huggingface_hub.hf_hub_download(name, config, revision=revision)
@@ -172,7 +173,7 @@ def _roles(inner: Mapping[str, Any], config: Path | None, given: Mapping[str, st
     for role in ROLES:
         token = given.get(role)
         if token is not None and token not in numbers:
-            raise ValueError(f"data.tokenizer.{role}: the tokenizer has no token {token!r}")
+            raise UserError(f"data.tokenizer.{role}: the tokenizer has no token {token!r}")
         stated = configured.get("unk_token" if role == "unknown" else f"{role}_token")
         stated = stated.get("content") if isinstance(stated, dict) else stated
         names = [token] if token is not None else [stated] if stated in numbers else list(_USUAL[role])

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 
@@ -43,7 +44,7 @@ class Numbers(Tokenizer):
     def _number(self, word: str) -> int:
         if word.isascii() and word.isdigit() and int(word) < self.size:
             return int(word)
-        raise ValueError(
+        raise UserError(
             f"data.tokenizer: {word[:40]!r} is no token number from 0 to {self.size - 1}; this tokenizer reads numbers "
             "alone, so give such a text, or the tokenizer that belongs to the model"
         )

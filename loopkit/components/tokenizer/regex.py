@@ -9,6 +9,7 @@ from pydantic import PositiveInt
 
 from loopkit.components.tokenizer import Lost
 from loopkit.components.tokenizer.vocabulary import UNKNOWN, Counting
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 PATTERN = r"\s+|[A-Za-z0-9_]+|[^\w\s]"
@@ -74,9 +75,9 @@ def _compile(pattern: str, unmatched: str) -> re.Pattern[str]:
     try:
         alone, catching = re.compile(pattern), re.compile(rf"(?:{pattern})|[\s\S]")
     except re.error as error:
-        raise ValueError(f"{option} is no regular expression: {error}") from error
+        raise UserError(f"{option} is no regular expression: {error}") from error
     if alone.groups:
-        raise ValueError(f"{option} captures groups; write (?:...) in place of (...)")
+        raise UserError(f"{option} captures groups; write (?:...) in place of (...)")
     if any("" in alone.findall(probe) for probe in ("", "a b", "\n.")):
-        raise ValueError(f"{option} matches the empty text; let every alternative take a character")
+        raise UserError(f"{option} matches the empty text; let every alternative take a character")
     return catching if unmatched == "keep" else alone

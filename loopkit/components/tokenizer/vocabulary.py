@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.errors import UserError
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD, BOS, EOS, UNKNOWN = range(len(SPECIAL))
@@ -37,11 +38,11 @@ class Counting(Tokenizer):
 
     def __init__(self, fit_on: Sequence[str], max_size: int | None, min_count: int) -> None:
         if not fit_on:
-            raise ValueError(
+            raise UserError(
                 "data.tokenizer.fit_on is empty; name the splits that the vocabulary is counted on, such as [train]"
             )
         if max_size is not None and max_size <= len(SPECIAL):
-            raise ValueError(
+            raise UserError(
                 f"data.tokenizer.max_size is {max_size}, and {len(SPECIAL)} of it are {' '.join(SPECIAL)}; "
                 f"set at least {len(SPECIAL) + 1}"
             )
@@ -66,7 +67,7 @@ class Counting(Tokenizer):
             counts.pop(special, None)
         kept = [token for token, count in counts.items() if count >= self.min_count]
         if not kept:
-            raise ValueError(
+            raise UserError(
                 f"no token occurs {self.min_count} times in {', '.join(self.fit_on)}; lower data.tokenizer.min_count"
             )
         kept.sort(key=lambda token: (-counts[token], token))

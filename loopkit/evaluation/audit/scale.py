@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from loopkit.errors import UserError
 from loopkit.evaluation.audit.findings import Scale
 from loopkit.evaluation.audit.motion import motion
 from loopkit.evaluation.audit.sight import pulls, views
@@ -24,7 +25,7 @@ def scale_of(subject: Subject, *, many: int = 0) -> Scale:
         t = subject.model.run(subject.batch, subject.loops)
     for k in range(1, t.reached + 1):
         if not t.state(k).isfinite().all():
-            raise ValueError(
+            raise UserError(
                 f"the state after loop {k} is not finite; these weights have diverged, audit an earlier step"
             )
     with torch.enable_grad():

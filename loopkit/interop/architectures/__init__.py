@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from loopkit.errors import UserError
 from loopkit.interop.config import Config
 from loopkit.interop.links import Links
 
@@ -20,7 +21,7 @@ FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama"}
 """Module to class of every form."""
 
 
-class UnknownForm(ValueError):
+class UnknownForm(UserError):
     """A published model of a form that loopkit does not know."""
 
 

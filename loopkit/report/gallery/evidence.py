@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.recipe.read import read_file
 
 Json = Mapping[str, Any]
@@ -121,7 +122,7 @@ def read_study(path: Path) -> StudyFile:
     try:
         found = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     except ValueError as error:
-        raise ValueError(f"{results} is not JSON ({error}); run the study again") from None
+        raise UserError(f"{results} is not JSON ({error}); run the study again") from None
     folder = path.with_name(f"{path.stem}.plots")
     drawn = {name: tuple(sorted((folder / name).glob("*.svg"))) for name in found.get("profiles", {})}
     return StudyFile(path.stem, path, read_file(path, path.name).plain(), found, drawn)
