@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
+from torch.overrides import TorchFunctionMode
 
 from loopkit.loop import Batch, Loops
 from loopkit.training.metrics import Measured
@@ -39,7 +41,10 @@ class Engine:
         if not verbose:
             hush_warnings()
         initialize = deepspeed(process.device, verbose).initialize
-        self.deepspeed = initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+        with _ScalarsAsVectors():
+            self.deepspeed = initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+        if any(parameter.dim() == 0 for parameter in module.parameters()):
+            self.deepspeed.clip_fp32_gradients = _ScalarsAsVectors.around(self.deepspeed.clip_fp32_gradients)
         self.module = module
         self.stage: int = int(config["zero_optimization"]["stage"])
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -112,3 +117,30 @@ class Engine:
         for parameter in self.trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+
+
+class _ScalarsAsVectors(TorchFunctionMode):
+    """Run DeepSpeed's code on parameters without dimensions as if they had one.
+
+    DeepSpeed 0.19.8 broadcasts ``parameter.data.view(torch.uint8)``, in another place on every stage, and clips with
+    ``grad.mul_(factor)``, whose factor has the shape ``[1]``. torch refuses both for a scalar; a view of one dimension
+    shares its memory.
+    """
+
+    @classmethod
+    def around(cls, function: Callable[[], None]) -> Callable[[], None]:
+        """The function, run in this mode."""
+
+        def inside() -> None:
+            with cls():
+                function()
+
+        return inside
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.view and args[0].dim() == 0 and args[1:] == (torch.uint8,):
+            return args[0].reshape(1).view(torch.uint8)
+        if func is torch.Tensor.mul_ and args[0].dim() == 0:
+            args[0].reshape(1).mul_(args[1])
+            return args[0]
+        return func(*args, **(kwargs or {}))
