@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import all_reduce
 from torch.nn.utils import get_total_norm
 from torch.overrides import TorchFunctionMode
 
 from loopkit.loop import Batch, Loops
+from loopkit.loop.tally import clear_tallies, update_buffers
 from loopkit.training.metrics import Measured
 from loopkit.training.module import TrainingModule
 from loopkit.training.process import Process
@@ -46,6 +48,7 @@ class Engine:
         if any(parameter.dim() == 0 for parameter in module.parameters()):
             self.deepspeed.clip_fp32_gradients = _ScalarsAsVectors.around(self.deepspeed.clip_fp32_gradients)
         self.module = module
+        self.process = process
         self.stage: int = int(config["zero_optimization"]["stage"])
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         # alone there is nobody to average with, but DeepSpeed would copy every gradient three times to do so
@@ -72,7 +75,7 @@ class Engine:
         return get_total_norm([parameter.grad for parameter in self.trained if parameter.grad is not None])
 
     def update(self, lr: float) -> float | None:
-        """Clip, step the optimizer and clear the gradients.
+        """Clip, step the optimizer, clear the gradients, and set the buffers that follow the data.
 
         Args:
             lr: Learning rate; a group's ``lr_scale`` multiplies it.
@@ -87,14 +90,17 @@ class Engine:
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
         self.deepspeed.step()
-        if self.stage == 0:
-            return None
-        norm = self.deepspeed.get_global_grad_norm()
+        norm = None if self.stage == 0 else self.deepspeed.get_global_grad_norm()
+        if norm is not None and not math.isfinite(norm):
+            clear_tallies(self.module)
+        else:
+            update_buffers(self.module, None if self.process.world == 1 else all_reduce)
         return None if norm is None else float(norm)
 
     def skip(self) -> None:
         """End the step without an update: its gradients are dropped, weights and optimizer stay as they are."""
         assert self.deepspeed.is_gradient_accumulation_boundary(), "skip() before the last micro-step"
+        clear_tallies(self.module)
         optimizer = self.deepspeed.optimizer
         # ZeRO drops a step of its own accord when the gradient has no finite norm; torch's optimizers do not
         name, stand_in = {

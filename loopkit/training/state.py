@@ -72,10 +72,7 @@ def load_optimizer_state(engine: Engine, gathered: Mapping[str, Tensor]) -> None
         # first a whole flat state of the right kind, then each parameter's part of it
         like = by_parameter[names[id(parameters[0])]]
         _inner(engine).state[flat] = {
-            key: _counter(_inner(engine), value, flat)
-            if key in counters
-            else torch.zeros_like(flat, requires_grad=False)
-            for key, value in like.items()
+            key: _flat(_inner(engine), value, flat, counter=key in counters) for key, value in like.items()
         }
         _link(engine, parameters, flat)
         for parameter in parameters:
@@ -119,8 +116,10 @@ def _counters(by_parameter: Mapping[str, Mapping[str, Tensor]], scalars: set[str
     return counters | {key for _, key, _ in shapes if key not in known and key == "step"}
 
 
-def _counter(optimizer: torch.optim.Optimizer, value: Tensor, flat: Tensor) -> Tensor:
-    """A counter where this optimizer keeps counters."""
+def _flat(optimizer: torch.optim.Optimizer, value: Tensor, flat: Tensor, *, counter: bool) -> Tensor:
+    """What a flat partition's state begins with: zeros, or the counter, where this optimizer keeps counters."""
+    if not counter:
+        return torch.zeros_like(flat, requires_grad=False)
     on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
     return value.to(flat.device if on_device else "cpu").clone()
 
