@@ -75,8 +75,8 @@ def update_buffers(module: nn.Module, reduce: Callable[[Tensor], object] | None 
         reduce(joined)
         for part, total in zip(parts, joined.split([len(part) for part in parts]), strict=True):
             part.copy_(total)
-    for part in module.modules():
-        update = getattr(part, "update_buffers", None)
+    for component in module.modules():
+        update = getattr(component, "update_buffers", None)
         if callable(update):
             update()
     clear_tallies(module)
