@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": BASE | {"runs"},
     "studies": PARTS | {"model", "data", "runs", "evaluation", "training", "report"},
     "interop": PARTS | {"model", "data", "inference", "evaluation", "runs", "report"},
-    "testing": PARTS | {"model", "objective", "data"},
+    "testing": PARTS | {"model", "objective", "data", "runs", "evaluation", "training"},
     "cli": ALL,
 }
 HEAVY = {"torch", "deepspeed", "transformers", "datasets"}

@@ -7,6 +7,7 @@ from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
 from loopkit.loop.precision import widen
 from loopkit.loop.step import Step
+from loopkit.loop.tally import Tally, update_buffers
 from loopkit.loop.trajectory import Trajectory
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "Noise",
     "Slot",
     "Step",
+    "Tally",
     "Trajectory",
+    "update_buffers",
     "widen",
 ]

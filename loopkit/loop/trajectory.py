@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from loopkit.loop.batch import IGNORE, Batch
+from loopkit.loop.batch import IGNORE, PAD, Batch
 from loopkit.loop.cache import Cache
 from loopkit.loop.looped_model import LoopedModel
 from loopkit.loop.loops import Loops
@@ -67,6 +67,7 @@ class Trajectory:
         self._states: dict[int, Tensor] = {}
         self._carried: dict[int, Tensor] = {}
         self._read: dict[tuple[str, int, int], tuple[Tensor, bool]] = {}
+        self._observed: set[int] = set()
 
     def state(self, k: int) -> Tensor:
         """``s_k``, ``[B, T, *S, D]``; ``state(0)`` is the start. A sequence that stopped earlier shows its last state.
@@ -106,6 +107,26 @@ class Trajectory:
         counts = self.loops.per_sequence
         first = 1 if counts is None else self.loops.total - counts.to(self.depth.device) + 1
         return (k >= first) & (k < first + self.depth)
+
+    def own_loop(self, k: int) -> Tensor:
+        """``[B, T]`` int64: which of its own loops loop ``k`` is for each token; 0 at padding and where it did not run.
+
+        A sequence of fewer loops starts late, so the number is the same in whichever batch the sequence is.
+        """
+        counts = self.loops.per_sequence
+        own_B = torch.full_like(self.batch.sample, k)
+        if counts is not None:
+            own_B = (own_B - self.loops.total + counts.to(own_B.device)).clamp(min=0)
+        if (ran := self.ran(k)) is not None:
+            own_B = own_B * ran
+        return own_B[:, None].where(self.batch.positions < PAD, 0)
+
+    def first_reading(self, k: int, s: Tensor) -> bool:
+        """Whether ``s`` is ``s_k`` of this pass and is read for the first time: components observe it once."""
+        if self._states.get(k) is not s or k in self._observed:
+            return False
+        self._observed.add(k)
+        return True
 
     def nll(self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: Tensor | None = None) -> Tensor:
         """Negative log-likelihood of the labels, ``[len(ks), B, T]`` fp32 in nats, 0 where a token is not scored.

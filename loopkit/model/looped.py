@@ -218,7 +218,10 @@ class LoopedModel(nn.Module):
             step = replace(step, loops=Loops.fixed(at))
         if step.cache is not None:
             step = replace(step, cache=CodaCache(step.cache, k))
-        z: Tensor = self.readout(self.coda(h, step), k, at)
+        h = self.coda(h, step)
+        if self.training and t.first_reading(k, s):
+            self.readout.observe(h, t.own_loop(k))
+        z: Tensor = self.readout(h, k, at)
         return z
 
     def _bare(self, h: Tensor, at: int) -> Trajectory:

@@ -71,7 +71,7 @@ class Objective(nn.Module):
         """
         supervised = self.supervision(trajectory)
         active = [(name, term) for name, term in self._terms() if term.active(optimizer_step)]
-        shares = {"tokens": token_share, "sequences": 1.0}
+        shares = {"tokens": token_share, "sequences": 1.0, "micro_batch": 1.0}
         values = {name: shares[term.mean_over] * term(trajectory) for name, term in active}
         convex = sum(term.weight for _, term in active if term.mix == "convex")
         loss = (1 - convex) * share * supervised.loss

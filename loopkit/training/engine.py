@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import all_reduce
 from torch.nn.utils import get_total_norm
+from torch.overrides import TorchFunctionMode
 
 from loopkit.loop import Batch, Loops
+from loopkit.loop.tally import clear_tallies, update_buffers
 from loopkit.training.metrics import Measured
 from loopkit.training.module import TrainingModule
 from loopkit.training.process import Process
@@ -39,8 +43,12 @@ class Engine:
         if not verbose:
             hush_warnings()
         initialize = deepspeed(process.device, verbose).initialize
-        self.deepspeed = initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+        with _ScalarsAsVectors():
+            self.deepspeed = initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+        if any(parameter.dim() == 0 for parameter in module.parameters()):
+            self.deepspeed.clip_fp32_gradients = _ScalarsAsVectors.around(self.deepspeed.clip_fp32_gradients)
         self.module = module
+        self.process = process
         self.stage: int = int(config["zero_optimization"]["stage"])
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         # alone there is nobody to average with, but DeepSpeed would copy every gradient three times to do so
@@ -67,7 +75,7 @@ class Engine:
         return get_total_norm([parameter.grad for parameter in self.trained if parameter.grad is not None])
 
     def update(self, lr: float) -> float | None:
-        """Clip, step the optimizer and clear the gradients.
+        """Clip, step the optimizer, clear the gradients, and set the buffers that follow the data.
 
         Args:
             lr: Learning rate; a group's ``lr_scale`` multiplies it.
@@ -82,14 +90,17 @@ class Engine:
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
         self.deepspeed.step()
-        if self.stage == 0:
-            return None
-        norm = self.deepspeed.get_global_grad_norm()
+        norm = None if self.stage == 0 else self.deepspeed.get_global_grad_norm()
+        if norm is not None and not math.isfinite(norm):
+            clear_tallies(self.module)
+        else:
+            update_buffers(self.module, None if self.process.world == 1 else all_reduce)
         return None if norm is None else float(norm)
 
     def skip(self) -> None:
         """End the step without an update: its gradients are dropped, weights and optimizer stay as they are."""
         assert self.deepspeed.is_gradient_accumulation_boundary(), "skip() before the last micro-step"
+        clear_tallies(self.module)
         optimizer = self.deepspeed.optimizer
         # ZeRO drops a step of its own accord when the gradient has no finite norm; torch's optimizers do not
         name, stand_in = {
@@ -112,3 +123,30 @@ class Engine:
         for parameter in self.trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+
+
+class _ScalarsAsVectors(TorchFunctionMode):
+    """Run DeepSpeed's code on parameters without dimensions as if they had one.
+
+    DeepSpeed 0.19.8 broadcasts ``parameter.data.view(torch.uint8)``, in another place on every stage, and clips with
+    ``grad.mul_(factor)``, whose factor has the shape ``[1]``. torch refuses both for a scalar; a view of one dimension
+    shares its memory.
+    """
+
+    @classmethod
+    def around(cls, function: Callable[[], None]) -> Callable[[], None]:
+        """The function, run in this mode."""
+
+        def inside() -> None:
+            with cls():
+                function()
+
+        return inside
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.view and args[0].dim() == 0 and args[1:] == (torch.uint8,):
+            return args[0].reshape(1).view(torch.uint8)
+        if func is torch.Tensor.mul_ and args[0].dim() == 0:
+            args[0].reshape(1).mul_(args[1])
+            return args[0]
+        return func(*args, **(kwargs or {}))

@@ -23,6 +23,11 @@ def names_of(module: nn.Module) -> dict[int, str]:
     return {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
+def _scalars(module: nn.Module) -> set[str]:
+    """Names of the parameters without dimensions; under ZeRO-3 a parameter's own shape is that of its part."""
+    return {name for name, value in module.named_parameters() if not len(getattr(value, "ds_shape", value.shape))}
+
+
 def optimizer_state(engine: Engine) -> dict[str, Tensor]:
     """Gather the optimizer's state. Every rank must call this together; each receives all of it."""
     names = names_of(engine.module)
@@ -62,14 +67,17 @@ def load_optimizer_state(engine: Engine, gathered: Mapping[str, Tensor]) -> None
     if engine.stage == 0:
         _load(engine.deepspeed.optimizer, lambda parameter: by_parameter[names[id(parameter)]])
         return
+    counters = _counters(by_parameter, _scalars(engine.module))
     for parameters, flat in _shards(engine):
         # first a whole flat state of the right kind, then each parameter's part of it
         like = by_parameter[names[id(parameters[0])]]
-        _inner(engine).state[flat] = {key: _flat(_inner(engine), value, flat) for key, value in like.items()}
+        _inner(engine).state[flat] = {
+            key: _flat(_inner(engine), value, flat, counter=key in counters) for key, value in like.items()
+        }
         _link(engine, parameters, flat)
         for parameter in parameters:
             for key, value in by_parameter[names[id(parameter)]].items():
-                if value.dim() > 0:
+                if key not in counters:
                     _set(engine, parameter, key, value)
 
 
@@ -93,9 +101,24 @@ def _load(optimizer: torch.optim.Optimizer, state_of: Callable[[Tensor], dict[st
     optimizer.load_state_dict({"state": state, "param_groups": packed})
 
 
-def _flat(optimizer: torch.optim.Optimizer, value: Tensor, flat: Tensor) -> Tensor:
+def _counters(by_parameter: Mapping[str, Mapping[str, Tensor]], scalars: set[str]) -> set[str]:
+    """Keys that hold one number for a whole parameter, such as how often it was updated.
+
+    Shapes tell them apart where a parameter with dimensions has the key, else the name that torch gives to counters.
+
+    Args:
+        by_parameter: The state of each parameter.
+        scalars: Names of the parameters without dimensions.
+    """
+    shapes = [(name, key, value.dim()) for name, state in by_parameter.items() for key, value in state.items()]
+    known = {key for name, key, _ in shapes if name not in scalars}
+    counters = {key for name, key, dim in shapes if name not in scalars and dim == 0}
+    return counters | {key for _, key, _ in shapes if key not in known and key == "step"}
+
+
+def _flat(optimizer: torch.optim.Optimizer, value: Tensor, flat: Tensor, *, counter: bool) -> Tensor:
     """What a flat partition's state begins with: zeros, or the counter, where this optimizer keeps counters."""
-    if value.dim() > 0:
+    if not counter:
         return torch.zeros_like(flat, requires_grad=False)
     on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
     return value.to(flat.device if on_device else "cpu").clone()

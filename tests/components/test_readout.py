@@ -9,6 +9,7 @@ import torch
 
 from loopkit.components.norm import RMSNorm
 from loopkit.components.readout import AlphaReadout, FinalOnlyReadout, NormReadout, RawReadout
+from loopkit.loop import update_buffers
 from tests.components.steps import random
 
 H = 5 * random(2, 3, 4)
@@ -45,19 +46,35 @@ def test_alpha_is_learned_between_its_bounds() -> None:
     torch.testing.assert_close(readout(H, 1, 3), AlphaReadout(3, alpha=0.6, s_ref="fixed")(H, 1, 3))
 
 
-def test_running_scale_moves_in_training_alone() -> None:
-    readout = AlphaReadout(3, s_ref="ema", decay=0.75).eval()
-    scale = readout.scales[0]
-    readout(H, 1, 3)
+def test_running_scale_moves_once_per_step() -> None:
+    """It moves by the mean of each loop over the tokens that count, and by nothing else."""
+    readout = AlphaReadout(3, s_ref="ema", decay=0.75).train()
+    scale, loop = readout.scales[0], torch.ones(H.shape[:2], dtype=torch.int64)
+    update_buffers(readout)
+    assert (scale.log_s_ref, scale.count) == (0, 0)
+    padding = loop.clone()
+    padding[:, -1] = 0
+    for h in (H, 3 * H):  # two micro-batches
+        readout.observe(h, padding)
+        readout.observe(2 * h, 3 * padding)
+        readout(h, 1, 3)
     assert scale.log_s_ref == 0
-    assert scale.count == 0
-    readout.train()
-    mean = H.square().mean(-1).log().mean() / 2
-    readout(H, 1, 3)
-    torch.testing.assert_close(scale.log_s_ref, mean)
-    readout(2 * H, 2, 3)
+    update_buffers(readout)
+    mean = H[:, :-1].square().mean(-1).log().mean() / 2 + math.log(3) / 2
     torch.testing.assert_close(scale.log_s_ref, mean + 0.25 * math.log(2))
     assert scale.count == 2
+    update_buffers(readout)
+    assert scale.count == 2
+
+
+def test_running_scales_of_loops_move_apart() -> None:
+    readout = AlphaReadout(2, s_ref="ema", per_loop=True).train()
+    loop = torch.full(H.shape[:2], 2, dtype=torch.int64)
+    loop[0] = 1  # a sequence of fewer loops
+    readout.observe(H, loop)
+    update_buffers(readout)
+    for scale, h in zip(readout.scales, (H[:1], H[1:]), strict=True):
+        torch.testing.assert_close(scale.log_s_ref, h.square().mean(-1).log().mean() / 2)
 
 
 def test_a_loop_of_its_own_bounds_the_depth() -> None:

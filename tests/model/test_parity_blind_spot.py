@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loopkit.components.regularizer.scale import NormPenalty
 from loopkit.components.supervision import ExitWeighted, PerLoop, Supervision, Terminal, log_exit_distribution
-from loopkit.loop import IGNORE, Batch, Loops, Trajectory
+from loopkit.loop import IGNORE, Batch, Loops, Trajectory, update_buffers
 from loopkit.model import LoopedModel, build_model
 from loopkit.objective import Objective
 from tests.model.tiny import section
@@ -199,7 +199,13 @@ def test_gradients(theirs: Reference, case: str, objective: str) -> None:
 
 
 def test_running_scale_of_alpha_in_training(theirs: Reference) -> None:
-    readout = {"type": "alpha", "s_ref": "ema", "decay": 0.9}
+    """The running scale is that of the reference, and is used a step later.
+
+    The reference takes the scale from the tokens of a pass before it uses it in the same pass, so its logits depend on
+    the micro-batch. Ours is constant within an optimizer step; it enters the logits as one factor for each loop.
+    """
+    decay = 0.9
+    readout = {"type": "alpha", "s_ref": "ema", "decay": decay}
     block = {"type": "transformer", "attention": {"heads": 4}, "mlp": {"type": "swiglu", "ratio": 4}}
     parts = {"position": "learned", "readout": readout}
     model = build_model(section(width=32, block=block, **parts), vocabulary=61, max_length=16, max_loops=LOOPS, seed=0)
@@ -207,14 +213,23 @@ def test_running_scale_of_alpha_in_training(theirs: Reference) -> None:
         with torch.no_grad():
             value.copy_(theirs.weights[theirs.their_name(name, per_loop=False)])
     model.to(theirs.dtype).train()
-    batch, log_s_ref = theirs.batch(), model.readout.scales[0].log_s_ref
+    batch, scale = theirs.batch(), model.readout.scales[0]
     t = model.run(batch, Loops.fixed(LOOPS))
-    theirs.check("alpha_ema_train/logits", torch.stack([t.logits(k) for k in range(1, LOOPS + 1)]).detach())
-    theirs.check("alpha_ema_train/log_s_ref_after_1_forward", log_s_ref)
+    reference, factors = None, []
+    for k in range(1, LOOPS + 1):
+        log_s = t.state(k).square().mean(-1).log().mean() / 2
+        reference = log_s if reference is None else decay * reference + (1 - decay) * log_s
+        factors.append(((1 - scale.alpha_logit.sigmoid()) * (reference - scale.log_s_ref)).exp())
+    logits = torch.stack([factor * t.logits(k) for k, factor in enumerate(factors, start=1)])
+    theirs.check("alpha_ema_train/logits", logits.detach())
+    assert scale.log_s_ref == 0
+    update_buffers(model)
+    theirs.check("alpha_ema_train/log_s_ref_after_1_forward", scale.log_s_ref)
     t = model.run(batch, Loops.fixed(LOOPS))
     for k in range(1, LOOPS + 1):
         t.readout(k)
-    theirs.check("alpha_ema_train/log_s_ref_after_2_forwards", log_s_ref)
+    update_buffers(model)
+    theirs.check("alpha_ema_train/log_s_ref_after_2_forwards", scale.log_s_ref)
 
 
 def total(t: Trajectory, name: str) -> Tensor:

@@ -8,7 +8,7 @@ from loopkit.registry.catalog import catalog
 from loopkit.testing import NoSubject, Violation, cases, check
 from loopkit.testing.options import complete, variants
 from loopkit.testing.subject import find
-from tests.testing import wrong
+from tests.testing import right, wrong
 
 
 def test_required_options_are_filled_in_also_inside_of_slots() -> None:
@@ -43,6 +43,11 @@ def test_everything_that_is_violated_is_said_at_once() -> None:
     with pytest.raises(Violation, match=r"mean: schedule 'misdeclared_mean' \(.*wrong\.py:\d+\)"):
         check(wrong.MisdeclaredMean)
     check("schedule/fixed", options={"loops": 3})
+
+
+@pytest.mark.parametrize("cls", [right.RecordsAlone, right.PlainScalar])
+def test_a_right_component_passes(cls: type) -> None:
+    check(cls)
 
 
 def test_a_class_of_a_function_is_refused() -> None:

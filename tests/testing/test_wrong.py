@@ -18,7 +18,7 @@ FAULTS: list[tuple[type, str, str]] = [
     (wrong.WrongShape, "shape", r"wrong shape\n  seen: \[3, 12, 32\], not \[3, 12, 16\]"),
     (wrong.InPlace, "in place", "changes its argument 's' in place"),
     (wrong.BatchDependent, "batch", "depend on its batch"),
-    (wrong.LooseState, "only buffers change", "changes 'seen', which is no registered buffer"),
+    (wrong.LooseState, "only tallies change", "changes 'seen', which is not a registered buffer"),
     (wrong.MisdeclaredMean, "mean", r"declared mean is not that of its draws\n  seen: .* declared 3\.5000"),
     (wrong.GlobalSeed, "seed", "equal generators give different draws"),
     (wrong.OutOfBounds, "draws", "draws outside of its bounds"),
@@ -49,6 +49,14 @@ FAULTS: list[tuple[type, str, str]] = [
     (wrong.MiscountsItsState, "state numbers", r"not as large as it says\n  seen: it says 360 and holds 180"),
     (wrong.ClimbsPast, "rate", "goes above its peak"),
     (wrong.OneKeyForAll, "requests", "two of its requests have one key"),
+    (wrong.FollowsItsMicroBatch, "only tallies change", r"its forward pass changes 'readout\.mean'"),
+    (wrong.TalliesPadding, "micro-batch", r"depends on padding\n  seen: 'model\.readout\.mean' differs"),
+    (wrong.TalliesPasses, "micro-batch", r"depends on the micro-batch\n  seen: 'model\.readout\.mean' differs"),
+    (wrong.DrawsItsBuffer, "ranks", r"two ranks differ after training\n  seen: 'model\.readout\.mean' differs"),
+    (wrong.ThawsItself, "engine step", r"its parameter 'carry\.factor' is trained where"),
+    (wrong.MisstatesItsMean, "micro-batch value", "its value depends on the micro-batch\n"),
+    (wrong.WantsEveryRow, "micro-batch value", "breaks on sequences of unequal length, and loops of its own"),
+    (wrong.DividesByPlaces, "micro-batch value", "its value depends on the micro-batch\n"),
     (wrong.EndsTheProcess, "logs", "its open ends the process"),
 ]
 

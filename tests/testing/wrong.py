@@ -22,7 +22,7 @@ from loopkit.components.optimizer import OptimizerRule, ParameterGroup
 from loopkit.components.placement import Placement
 from loopkit.components.probe import Measured, Probe
 from loopkit.components.readout import Readout
-from loopkit.components.regularizer import Regularizer
+from loopkit.components.regularizer import Regularizer, over_tokens
 from loopkit.components.schedule import Schedule
 from loopkit.components.source import Document, Part, Source
 from loopkit.components.start import Start
@@ -31,7 +31,7 @@ from loopkit.components.task import Answer, Corpus, Request, Task
 from loopkit.components.tokenizer import Lost
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tracker import RunInfo, Tracker
-from loopkit.loop import Batch, LoopedModel, Step, Trajectory
+from loopkit.loop import PAD, Batch, LoopedModel, Step, Tally, Trajectory
 from loopkit.registry import register
 
 
@@ -286,15 +286,18 @@ class LosesState(Carry):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.empty(()), persistent=False)
+        self.seen = Tally()
 
     def reset_parameters(self) -> None:
         self.mean.fill_(1.0)
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         if self.training:
-            with torch.no_grad():
-                self.mean.lerp_(s[:, 0].mean().to(self.mean.dtype), 0.1)
+            self.seen.add(s.mean(dim=-1), step.positions < PAD)
         return s * 0.5 + self.mean.to(s.dtype)
+
+    def update_buffers(self) -> None:
+        self.mean.lerp_(self.seen.mean()[0].to(self.mean.dtype), 0.1)
 
 
 @register("readout", "depends_on_the_total")
@@ -521,3 +524,120 @@ class EndsTheProcess(Tracker):
     def log(self, step: int, metrics: Any) -> None: ...
 
     def close(self, status: str) -> None: ...
+
+
+@register("readout", "follows_its_micro_batch", causal="evaluation")
+class FollowsItsMicroBatch(Readout):
+    """Moves a buffer in the forward pass, as a batch norm does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.empty(()))
+
+    def reset_parameters(self) -> None:
+        self.mean.fill_(1.0)
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        if self.training:
+            self.mean.lerp_(h.detach().square().mean().to(self.mean.dtype), 0.1)
+        return h / self.mean.to(h.dtype).clone()
+
+
+class _Running(Readout):
+    """Divides by a running mean square."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.empty(()))
+        self.seen = Tally()
+
+    def reset_parameters(self) -> None:
+        self.mean.fill_(1.0)
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        return h / self.mean.to(h.dtype)
+
+    def observe(self, h: Tensor, loop: Tensor) -> None:
+        self.seen.add(h.square().mean(dim=-1), loop > 0)
+
+    def update_buffers(self) -> None:
+        self.mean.lerp_(self.seen.mean()[0].to(self.mean.dtype), 0.1)
+
+
+@register("readout", "tallies_padding")
+class TalliesPadding(_Running):
+    """Counts padding."""
+
+    def observe(self, h: Tensor, loop: Tensor) -> None:
+        self.seen.add(h.square().mean(dim=-1), loop > -1)
+
+
+@register("readout", "tallies_passes")
+class TalliesPasses(_Running):
+    """Takes the mean of means, so that short micro-batches count as much as long ones."""
+
+    def observe(self, h: Tensor, loop: Tensor) -> None:
+        real = loop > 0
+        mean = (h.square().mean(dim=-1) * real).sum() / real.sum().clamp(min=1)
+        self.seen.add(mean.view(1), torch.ones(1, dtype=torch.bool))
+
+
+@register("readout", "draws_its_buffer")
+class DrawsItsBuffer(_Running):
+    """Rounds its buffer at random, from the generator of the rank."""
+
+    def update_buffers(self) -> None:
+        self.mean.lerp_(self.seen.mean()[0].to(self.mean.dtype), 0.1).mul_(1 + 0.01 * torch.rand(()))
+
+
+@register("carry", "thaws_itself")
+class ThawsItself(Carry):
+    """Trains its parameter whatever the recipe says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.empty(()))
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.factor)
+
+    def update_buffers(self) -> None:
+        self.factor.mul_(0.9)
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return self.factor.to(s.dtype) * s
+
+
+@register("regularizer", "misstates_its_mean")
+class MisstatesItsMean(Regularizer):
+    """A mean over tokens that leaves ``mean_over`` at sequences."""
+
+    weight = 0.1
+
+    def forward(self, t: Trajectory) -> Tensor:
+        return over_tokens(t.state(1).float().square().mean(dim=-1), t)
+
+
+@register("supervision", "divides_by_places")
+class DividesByPlaces(Supervision):
+    """Takes the mean over all places of the batch."""
+
+    def loops(self, total: int) -> Sequence[int]:
+        return [total]
+
+    def forward(self, t: Trajectory) -> Supervised:
+        nll = t.nll([t.loops.total])[0]
+        return Supervised(nll.mean(), {t.loops.total: nll.detach().sum() / t.batch.scored.sum().clamp(min=1)})
+
+
+@register("regularizer", "wants_every_row")
+class WantsEveryRow(Regularizer):
+    """Combines what each loop recorded with a mask of the whole batch."""
+
+    mean_over = "tokens"
+    weight = 0.1
+
+    def forward(self, t: Trajectory) -> Tensor:
+        rows = torch.stack([t.state(k)[t.computed[k - 1]] if t.computed[k - 1] is not None else t.state(k)
+                            for k in range(1, t.reached + 1)])  # fmt: skip
+        return over_tokens(rows.float().square().mean(dim=(0, -1)), t)

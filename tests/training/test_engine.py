@@ -143,6 +143,58 @@ def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int, regularizer
             assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6), name
 
 
+SCALARS = ("model.readout={type: alpha, s_ref: learned}", "model.carry=damping", "train.trainable=['*']")
+"""A model with parameters without dimensions."""
+
+
+def with_plain_scalar(recipe: Maker, *overrides: str) -> TrainingModule:
+    """A model with parameters without dimensions, one of them set as a plugin's author would."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, s: Tensor, read: object, step: object) -> Tensor:
+            return s * self.factor
+
+    built = module(recipe, *SCALARS, *overrides)
+    built.model.carry = Scaled()
+    freeze(built.model, recipe(*SCALARS, *overrides).train.trainable)
+    return built
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("trainable", ["['*']", "['readout.*', 'carry.*']"], ids=["all", "scalars_alone"])
+def test_parameters_without_dimensions_are_trained(recipe: Maker, stage: int, trainable: str) -> None:
+    """As plain torch trains them, clipping included; their state can be saved and loaded."""
+    overrides = f"train.trainable={trainable}"
+    plain = with_plain_scalar(recipe, overrides)
+    optimizer = RULE.build(parameter_groups(plain))
+    built = engine(with_plain_scalar(recipe, overrides), stage=stage, clip=0.05)
+    for number in range(2):
+        plain_step(plain, optimizer, batch(number), 0.05, 1e-2)
+        step(built, batch(number), 8)
+        built.update(1e-2)
+    with whole_parameters(built):
+        ours = {name: value.detach().clone() for name, value in built.module.named_parameters()}
+    scalars = [name for name, value in plain.named_parameters() if value.dim() == 0]
+    assert "model.carry.factor" in scalars
+    for name, value in plain.named_parameters():
+        assert ours[name].shape == value.shape, name
+        assert torch.allclose(ours[name], value, rtol=1e-4, atol=1e-6), name
+    state = optimizer_state(built)
+    again = engine(with_plain_scalar(recipe, overrides), stage=stage)
+    load_optimizer_state(again, state)
+    loaded = optimizer_state(again)
+    for name in scalars:
+        assert state[f"{name}/exp_avg"] != 0
+        assert {key.rpartition("/")[2] for key in loaded if key.startswith(f"{name}/")} == {
+            "step", "exp_avg", "exp_avg_sq"
+        }  # fmt: skip
+    assert all(value.equal(loaded[name]) and value.shape == loaded[name].shape for name, value in state.items())
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_updates_of_muon_are_those_without_deepspeed(recipe: Maker, stage: int) -> None:
     plain = module(recipe)

@@ -19,11 +19,12 @@ class Regularizer(nn.Module):
         mix: ``additive`` adds weight * R; ``convex`` also takes ``weight`` away from the supervised part.
         mean_over: What R is a mean over. Micro-batches are joined by it, so that any number of them, on any number of
             ranks, gives the R of the whole batch: ``tokens`` weighs each by its real tokens, ``sequences`` equally.
+            ``micro_batch`` states that R depends on which sequences are computed together.
     """
 
     weight: float
     mix: Literal["additive", "convex"] = "additive"
-    mean_over: Literal["tokens", "sequences"] = "sequences"
+    mean_over: Literal["tokens", "sequences", "micro_batch"] = "sequences"
 
     def active(self, optimizer_step: int) -> bool:
         """Whether it counts at this step; where not, it is not computed and takes nothing away."""

@@ -22,6 +22,12 @@ from loopkit.registry import register
 
 Scope = Literal["sample", "batch", "token"]
 
+_MEAN_OVER: dict[Scope, Literal["tokens", "sequences", "micro_batch"]] = {
+    "token": "tokens",
+    "sample": "sequences",
+    "batch": "micro_batch",
+}
+
 _STREAM = 0x4A53  # of the random vectors, away from those of loops
 _TINY = 1e-30
 
@@ -77,7 +83,7 @@ class JSRR(Regularizer):
         self.start_step = start_step if start_step is not None else (0 if of_paper else 2000)
         self.power_iterations, self.power_grad = power_iterations, power_grad
         self.detach, self.dropout, self.every = detach, dropout, every
-        self.mean_over = "tokens" if self.scope == "token" else "sequences"
+        self.mean_over = _MEAN_OVER[self.scope]
 
     def active(self, optimizer_step: int) -> bool:
         since = optimizer_step - self.start_step

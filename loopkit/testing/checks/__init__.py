@@ -3,10 +3,12 @@
 from loopkit.testing.checks import (
     building,
     differentiation,
+    engine,
     evaluation,
     exit,
     first_weights,
     lr,
+    micro_batch,
     modules,
     optimizer,
     probe,
@@ -42,4 +44,6 @@ LOADED = (
     lr,
     task,
     tracker,
+    micro_batch,
+    engine,
 )

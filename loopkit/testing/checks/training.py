@@ -1,4 +1,4 @@
-"""Modules of a model in training: gradients arrive, and only buffers change."""
+"""Modules of a model in training: gradients arrive, and only tallies change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loopkit.loop import Loops
+from loopkit.loop import Loops, Tally, Trajectory, widen
 from loopkit.testing.calls import parts_of
 from loopkit.testing.case import MODULES, Violation, rule, saying
 from loopkit.testing.subject import Subject
@@ -19,7 +19,7 @@ _MACHINERY = set(vars(nn.Module())) - {"training"}
 
 @rule("gradient", MODULES, after=("in place",))
 def gradient(subject: Subject) -> None:
-    """A loss at every loop sends gradient to each of its parameters, whatever its options."""
+    """A loss at every loop, or one of its records, sends gradient to each of its parameters, whatever its options."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
         try:
@@ -28,7 +28,8 @@ def gradient(subject: Subject) -> None:
             continue
         _move(around.train())
         with saying(f"its backward pass breaks{where}"):
-            loss(run(around, tokens())).backward()
+            t = run(around, tokens())
+            (loss(t) + _recorded(t)).backward()
         own = {id(p) for part in parts_of(subject, around) for p in part.parameters()}
         for name, parameter in around.named_parameters():
             if id(parameter) not in own:
@@ -38,6 +39,13 @@ def gradient(subject: Subject) -> None:
                 raise Violation(f"no gradient reaches parameter '{name}'{where}", hint=hint)
             if not parameter.grad.isfinite().all():
                 raise Violation(f"the gradient of '{name}' is not finite{where}")
+
+
+def _recorded(t: Trajectory) -> Tensor:
+    """What a regularizer could make of the records of each loop."""
+    found = [value for records in t.records for value in records.values() if isinstance(value, Tensor)]
+    # off zero, where a square has no slope
+    return sum((widen(v + 1).square().mean() for v in found if v.is_floating_point()), torch.zeros(()))
 
 
 @torch.no_grad()
@@ -60,23 +68,37 @@ def truncated_gradient(subject: Subject) -> None:
         raise Violation("gradients are not finite with loops of its own for each sequence", bad[0])
 
 
-@rule("only buffers change", MODULES, after=("in place", "keeps nothing"))
-def only_buffers_change(subject: Subject) -> None:
-    """A forward pass in training changes registered buffers and nothing else."""
+@rule("only tallies change", MODULES, after=("in place", "keeps nothing"))
+def only_tallies_change(subject: Subject) -> None:
+    """A forward pass in training adds to tallies and changes nothing else."""
     around = model(subject).train()
     parts = parts_of(subject, around)
     before = [_attributes(part) for part in parts]
-    weights = {name: value.clone() for name, value in around.named_parameters()}
+    values = {name: value.clone() for name, value in _own_values(around)}
     run(around, tokens()).logits(LOOPS)
     for part, old in zip(parts, before, strict=True):
         new = _attributes(part)
         for name in sorted({*old, *new}, key=str):
             if name not in old or name not in new or not _equal(old[name], new[name]):
-                hint = f"self.register_buffer({name!r}, ...): only buffers are saved, moved, and told to other ranks"
-                raise Violation(f"it changes '{name}', which is no registered buffer, in training", hint=hint)
-    moved = [name for name, value in around.named_parameters() if not torch.equal(weights[name], value)]
+                hint = (
+                    "state is kept in registered buffers, which update_buffers() sets: only these are saved and moved"
+                )
+                raise Violation(f"it changes '{name}', which is not a registered buffer, in training", hint=hint)
+    moved = [name for name, value in _own_values(around) if not torch.equal(values[name], value)]
     if moved:
-        raise Violation(f"its forward pass changes parameter '{moved[0]}'", hint="that is the optimizer's to do")
+        hint = (
+            "the optimizer changes parameters; for a buffer that follows the data, add to a loopkit.loop.Tally and set "
+            "the buffer in update_buffers()"
+        )
+        raise Violation(f"its forward pass changes '{moved[0]}'", hint=hint)
+
+
+def _own_values(around: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers, those of tallies left out."""
+    added = {id(buffer) for tally in around.modules() if isinstance(tally, Tally) for buffer in tally.buffers()}
+    return [
+        (name, value) for name, value in [*around.named_parameters(), *around.named_buffers()] if id(value) not in added
+    ]
 
 
 def _attributes(part: nn.Module) -> dict[str, Any]:

@@ -21,6 +21,8 @@ class Template(Regularizer):
         weight: Coefficient of the penalty, dimensionless, >= 0.
     """
 
+    mean_over = "tokens"
+
     def __init__(self, *, weight: NonNegativeFloat = 0.01) -> None:
         super().__init__()
         self.weight = weight

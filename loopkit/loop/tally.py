@@ -1,0 +1,88 @@
+"""Sums over the tokens of an optimizer step, from which components set buffers that follow the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+
+class Tally(nn.Module):
+    """Sums of values and how many there were, over all micro-batches and ranks of an optimizer step.
+
+    A component whose buffers follow the data adds to a tally in ``forward``, in training, and sets the buffers in
+    ``update_buffers()``, which the trainer calls once at the end of each optimizer step. So buffers are constant within
+    a step, equal on every rank, and do not depend on the micro-batch. The sums are fp64 and in no checkpoint. A loop
+    that is recomputed in the backward pass is added twice: use ``mean()``, not the sums alone.
+
+    Args:
+        size: Number of bins.
+    """
+
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.empty(size, dtype=torch.float64), persistent=False)
+        self.register_buffer("counts", torch.empty(size, dtype=torch.float64), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Empty it."""
+        self.sums.zero_()
+        self.counts.zero_()
+
+    @torch.no_grad()
+    def add(self, values: Tensor, counted: Tensor, bins: Tensor | None = None) -> None:
+        """Add the values of some tokens.
+
+        Args:
+            values: ``[B, T]`` or any other shape.
+            counted: bool, which of the values count: real tokens alone, ``step.positions < PAD``.
+            bins: int64, the bin of each value, 0 to ``size - 1``; ``None``: bin 0.
+        """
+        counted = counted.expand_as(values).flatten()
+        index = torch.zeros_like(counted, dtype=torch.int64) if bins is None else bins.expand_as(values).flatten()
+        index = index.where(counted, 0)  # a value that does not count may have no bin, or not be finite
+        self.sums.index_add_(0, index, values.flatten().to(self.sums.dtype).where(counted, 0))
+        self.counts.index_add_(0, index, counted.to(self.counts.dtype))
+
+    def mean(self) -> Tensor:
+        """Mean of each bin, ``[size]``; NaN where nothing was added."""
+        return self.sums / self.counts
+
+
+def tallies(module: nn.Module) -> Iterator[Tally]:
+    """The tallies of a module and of everything in it."""
+    return (part for part in module.modules() if isinstance(part, Tally))
+
+
+@torch.no_grad()
+def update_buffers(module: nn.Module, reduce: Callable[[Tensor], object] | None = None) -> None:
+    """Let every component set its buffers from its tallies, and empty these; for the end of an optimizer step.
+
+    Args:
+        module: What was trained. A training loop of one's own calls this after ``optimizer.step()``; ``loopkit train``
+            does so itself.
+        reduce: Adds a tensor up over ranks, in place; ``None``: there is one rank.
+    """
+    found = list(tallies(module))
+    if found and reduce is not None:
+        parts = [part for tally in found for part in (tally.sums, tally.counts)]
+        joined = torch.cat(parts)
+        reduce(joined)
+        for part, total in zip(parts, joined.split([len(part) for part in parts]), strict=True):
+            part.copy_(total)
+    for component in module.modules():
+        update = getattr(component, "update_buffers", None)
+        if callable(update):
+            update()
+    clear_tallies(module)
+
+
+def clear_tallies(module: nn.Module) -> None:
+    """Forget a step that is not taken."""
+    for tally in tallies(module):
+        tally.reset_parameters()
