@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,6 +63,17 @@ def ceiling(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> C
     if known and dtype is torch.bfloat16:
         return Ceiling(DENSE_BF16[max(known, key=len)], "table", name, word)
     return Ceiling(matmul_rate(device, dtype, seconds), "matmul", name, word)
+
+
+@cache
+def recipe_ceiling(device: torch.device, precision: str) -> Ceiling:
+    """The ceiling in a recipe's arithmetic; a process that trains or plans several recipes measures it once.
+
+    Args:
+        device: Where training runs.
+        precision: ``train.precision``.
+    """
+    return ceiling(device, torch.bfloat16 if precision == "bf16_autocast" else torch.float32)
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float) -> float:

@@ -13,7 +13,7 @@ from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, cache_numbers, count_parameters
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
-from loopkit.training.ceiling import Ceiling, ceiling
+from loopkit.training.ceiling import Ceiling, recipe_ceiling
 from loopkit.training.cluster import MEMORY_SHARE, Cluster, Work, layouts
 from loopkit.training.flops import StepFlops
 from loopkit.training.groups import freeze
@@ -184,6 +184,5 @@ def _course(recipe: Recipe, assumptions: Assumptions, per_token: float) -> dict[
 
 
 def _ceiling(recipe: Recipe) -> Ceiling:
-    narrow = recipe.train.precision == "bf16_autocast"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return ceiling(device, torch.bfloat16 if narrow else torch.float32)
+    return recipe_ceiling(device, recipe.train.precision)

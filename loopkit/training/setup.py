@@ -15,7 +15,7 @@ from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
 from loopkit.runs.checkpoint import Checkpoint
 from loopkit.runs.folder import RunFolder
-from loopkit.training.ceiling import Ceiling, ceiling
+from loopkit.training.ceiling import Ceiling, recipe_ceiling
 from loopkit.training.checkpoint import Place, load_parameters
 from loopkit.training.deepspeed_config import deepspeed_config
 from loopkit.training.draws import Drawer
@@ -122,8 +122,7 @@ class Setup:
 
     def ceiling(self) -> Ceiling:
         """The most that the device can do, in the arithmetic of the recipe."""
-        narrow = self.recipe.train.precision == "bf16_autocast"
-        return ceiling(self.process.device, torch.bfloat16 if narrow else torch.float32)
+        return recipe_ceiling(self.process.device, self.recipe.train.precision)
 
     def course(self) -> Course:
         """What the optimizer steps are made of."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from loopkit.recipe import Recipe, load_recipe
+from loopkit.training.ceiling import recipe_ceiling
 from tests.training.runs import fit
 
 RECIPE = """
@@ -78,6 +79,7 @@ def whole(recipe: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _quick() -> Iterator[None]:
     """One thread, and no half second of measuring what the processor can do."""
     torch.set_num_threads(1)
+    recipe_ceiling.cache_clear()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("loopkit.training.ceiling.matmul_rate", lambda *_: 1e12)
         yield

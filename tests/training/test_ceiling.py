@@ -17,6 +17,20 @@ def test_a_processor_is_measured() -> None:
     assert 1e8 < measure(CPU, torch.float32, 0.05) < 1e14
 
 
+def test_one_process_measures_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter((1e12, 2e12))
+    monkeypatch.setattr(room, "matmul_rate", lambda *_: next(rates))
+    room.recipe_ceiling.cache_clear()
+    measured = [room.recipe_ceiling(CPU, name) for name in ("fp32", "fp32", "bf16_autocast", "fp32")]
+    assert [(found.flops_per_s, found.dtype) for found in measured] == [
+        (1e12, "float32"),
+        (1e12, "float32"),
+        (2e12, "bfloat16"),
+        (1e12, "float32"),
+    ]
+    room.recipe_ceiling.cache_clear()
+
+
 def test_other_programs_take_nothing_from_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three seconds of two threads' time are one and a half, however long they took by the clock."""
     monkeypatch.setattr(room.time, "process_time", iter(range(0, 10**6, 3)).__next__)

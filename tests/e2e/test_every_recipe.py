@@ -1,0 +1,77 @@
+"""Every shipped recipe is trained for two steps, evaluated, audited and planned through the command line.
+
+Recipes whose resolved values are equal at ``smoke`` are one run: those of 44M and 129M parameters differ in size alone,
+which the profile sets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from loopkit.recipe import load_recipe, shipped_recipes
+from tests.e2e.commands import TINY, metrics, read, run, settings
+
+pytestmark = pytest.mark.e2e
+
+WORDS = ("description", "paper", "extends", "profiles")
+"""Values that change nothing about a run."""
+FIRST = {"ouro_scratch_gate": "ouro_scratch"}
+"""A recipe that starts from the weights of another one's run, and that one."""
+
+
+def groups() -> list[tuple[str, ...]]:
+    """The shipped recipes, those together that are the same run at ``smoke``."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in shipped_recipes(plugins=False):
+        values = load_recipe(name, ("smoke",), TINY, installed=False).values
+        key = json.dumps({key: value for key, value in values.items() if key not in WORDS}, default=str)
+        found[key] = (*found.get(key, ()), name)
+    return list(found.values())
+
+
+GROUPS = groups()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def train(name: str, runs: Path) -> tuple[list[str], Path]:
+    """Train a recipe once, and what it starts from before it; the recipe's words on a command line, and the run."""
+    values = list(TINY)
+    if name in FIRST:
+        values.append(f"train.start_from={train(FIRST[name], runs)[1]}")
+    words = [name, "--no-plugins", "--profile", "smoke", *settings(*values)]
+    if not (runs / name).exists():
+        run("train", *words, "--runs", runs, "--name", name)
+    return words, runs / name
+
+
+@pytest.mark.parametrize("name", [names[0] for names in GROUPS])
+def test_recipe_trains_and_is_measured(name: str, runs: Path) -> None:
+    words, folder = train(name, runs)
+    lines = metrics(folder)
+    assert [line["step"] for line in lines] == [1, 2]
+    for line in lines:
+        assert math.isfinite(line["loss"])
+        assert line["grad_norm"] > 0
+    rows = read("eval", folder, "--depths", "1-3")["depths"]
+    assert [row["depth"] for row in rows] == [1, 2, 3]
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    assert read("audit", *words)["scale"]["verdict"]
+    assert read("audit", folder)["scale"]["verdict"]
+    planned = read("plan", *words, "--data")
+    trained = json.loads((folder / "provenance.json").read_text())
+    assert planned["parameters"]["unique"] == trained["parameters"]["unique"]
+    assert planned["steps"] == 2
+
+
+def test_recipes_of_one_run_differ_in_size_alone() -> None:
+    together = [names for names in GROUPS if len(names) > 1]
+    assert all({name.replace("129m", "44m") for name in names} == {names[-1]} for names in together)
+    assert sum(map(len, GROUPS)) == len(shipped_recipes(plugins=False))
