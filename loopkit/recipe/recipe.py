@@ -22,6 +22,7 @@ from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
 from loopkit.recipe.read import plain_scalar
 from loopkit.recipe.resolve import Walk
+from loopkit.recipe.settings import layers_of, settings_of, without_effect
 from loopkit.registry.catalog import Catalog, catalog
 from loopkit.registry.schema import Schema, SectionRef, Slot
 from loopkit.registry.source import SourceProblem, read_sections
@@ -193,7 +194,8 @@ def compose(
     Raises:
         RecipeError: With every problem found.
     """
-    written = [*layers.bodies, *layers.chosen(profiles), *overrides(texts), *above]
+    settings = settings_of([*overrides(texts), *above])
+    written = [*layers.bodies, *layers.chosen(profiles), *layers_of(settings)]
     # a sweep says which recipes there are, and is no part of any of them
     stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
@@ -202,6 +204,8 @@ def compose(
     for layer in stack:
         composed = merger.lay(composed, layer, ROOT)
     assert composed is not None
+    if lost := without_effect(settings, composed):
+        raise RecipeError(lost)
     composed = _with_files(composed, plugins)
     walk = Walk(merger)
     if len(layers.bodies) > 1:
