@@ -17,6 +17,10 @@ HINTED = 100
 """Unknown keys for which a hint is sought; a file with more of them is no recipe that was misspelt."""
 
 
+LISTED = 30
+"""Options that a hint lists."""
+
+
 @dataclass(frozen=True)
 class Blame:
     """The problems of a walk, reduced to those a reader must mend.
@@ -112,7 +116,7 @@ class Blame:
             return "did you mean 'type'?"
         options = sorted(unknown.schema.options)
         if close := did_you_mean(unknown.key, options):
-            return f"{close}options: {', '.join(options)}"
+            return f"{close}options: {', '.join(options)}" if len(options) <= LISTED else close.strip()
         kin = [
             offer.name
             for offer in self.walk.merger.catalog.of(unknown.schema.kind)
@@ -122,7 +126,7 @@ class Blame:
             return f"'{unknown.key}' is an option of {unknown.schema.kind} {', '.join(kin)}"
         if places := [".".join(place) for place in self._namesakes(unknown.key) if place[:-1] != unknown.path]:
             return f"it has its place at {' or '.join(places[:3])}"
-        return f"options: {', '.join(options) or 'none'}"
+        return f"options: {', '.join(options[:LISTED]) or 'none'}{', ...' if len(options) > LISTED else ''}"
 
 
 def _parts(path: Path) -> Iterator[Path]:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loopkit.recipe.deepspeed import OWNED_KEYS
+from loopkit.recipe.deepspeed import OWNED_KEYS, unknown_keys, wrong_values
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem
-from loopkit.recipe.resolve import Walk
+from loopkit.recipe.resolve import UnknownKey, Walk
 from loopkit.registry.schema import Schema
 
 
@@ -170,7 +170,14 @@ def _depths(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _deepspeed(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
-    written = _at(values, ("train", "deepspeed"))
-    for key in sorted(set(written) & set(OWNED_KEYS)) if isinstance(written, dict) else ():
-        path = ("train", "deepspeed", key)
-        yield _problem(walk, path, "loopkit writes this key itself", f"set {OWNED_KEYS[key]} instead")
+    """Keys that loopkit writes, keys that DeepSpeed does not read, and values that it refuses."""
+    path = ("train", "deepspeed")
+    node = walk.maps.get(path)
+    if node is None:
+        return
+    for key in sorted(set(node.value) & set(OWNED_KEYS)):
+        origin, why = node.value[key].origin, "loopkit writes this key itself"
+        yield Problem(origin, (*path, key), why, f"set {OWNED_KEYS[key]} instead", ((*path, key),))
+    walk.unknown += [UnknownKey(*found) for found in unknown_keys(node, path) if found[1] not in OWNED_KEYS]
+    for place, item, why in wrong_values(node, path):
+        yield Problem(item.origin, place, why, "", (place,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -239,3 +240,51 @@ def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -
     )
     files = load_recipe(file).values["data"]["source"]["files"]
     assert files == {"train": str(file.parent / "a.txt"), "validation": "/b.txt"}
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("zero_optimisation={stage: 2}", "no such option of deepspeed\n   hint: did you mean 'zero_optimization'?"),
+        ("zero_optimization={stge: 2}", "zero_optimization.stge: no such option of zero_optimization"),
+        ("zero_optimization={stge: 2}", "did you mean 'stage'?"),
+        ("zero_optimization={offload_optimizer: {devise: cpu}}", "did you mean 'device'?"),
+        ("timers={throughput: {enable: true}}", "did you mean 'enabled'?"),
+        ("activation_checkpointing={partition_activation: true}", "did you mean 'partition_activations'?"),
+        ("zero_optimization=2", "train.deepspeed.zero_optimization: must be a map, not 2"),
+        ("zero_optimization={stage: 7}", "zero_optimization.stage: must be 0 or 1 or 2 or 3, not 7"),
+        ("zero_optimization={stage: auto}", 'not "auto"'),
+        ("zero_optimization={stage: true}", "not true"),
+        ("zero_optimization={reduce_bucket_size: -1}", "must be an integer > 0, not -1"),
+        ("zero_optimization={overlap_comm: 1}", "must be true or false or null, not 1"),
+        ("bfloat16={enabled: true}", "set train.precision instead"),
+        ("elasticity={enabled: true}", "set train.batch instead"),
+        ("sparse_attention={}", "no such option of deepspeed"),
+    ],
+)
+def test_deepspeed_keys_are_checked_at_every_level(write, override: str, said: str) -> None:
+    assert said in one(write, f"train.deepspeed.{override}")
+
+
+def test_deepspeed_keys_that_exist_pass(write) -> None:
+    text = "{zero_optimization: {stage: 2, reduce_bucket_size: 5e8, offload_optimizer: null}, comms_logger: {}}"
+    assert load_recipe(write(), overrides=[f"train.deepspeed={text}"])
+
+
+def test_a_wrong_deepspeed_key_is_shown_on_its_line(write) -> None:
+    text = BASE.replace(
+        "train: {steps: 4, batch: 4, schedule: 2, lr: 1e-3}",
+        "train:\n  steps: 4\n  batch: 4\n  deepspeed:\n    zero_optimization:\n      stge: 1",
+    )
+    assert "mine.yaml:13: train.deepspeed.zero_optimization.stge" in one(write, text=text)
+
+
+def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
+    import deepspeed
+
+    from tests.recipe.deepspeed_keys import TABLE, table
+
+    kept = json.loads(TABLE.read_text())
+    if deepspeed.__version__ != kept["version"]:
+        pytest.skip(f"the table is that of {kept['version']}")
+    assert table() == kept, "python -m tests.recipe.deepspeed_keys"
