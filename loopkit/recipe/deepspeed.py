@@ -12,7 +12,7 @@ from loopkit.recipe.node import Node, Path
 from loopkit.registry.schema import Leaf, Option, Schema
 
 TABLE = FilePath(__file__).with_name("deepspeed_keys.json")
-"""What DeepSpeed reads, made by ``python -m tests.recipe.deepspeed_keys``; a test compares it with the installed one."""
+"""What DeepSpeed reads; made by ``python -m tests.recipe.deepspeed_keys``, and compared with the installed one."""
 
 OWNED_KEYS: dict[str, str] = {
     "train_batch_size": "train.batch",

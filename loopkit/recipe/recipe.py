@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,12 +15,13 @@ from loopkit.recipe.blame import Blame
 from loopkit.recipe.checks import check
 from loopkit.recipe.compose import Layers, gather, overrides
 from loopkit.recipe.format import Sections
+from loopkit.recipe.identity import Identity
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
 from loopkit.recipe.read import plain_scalar
 from loopkit.recipe.resolve import Walk
 from loopkit.recipe.settings import layers_of, settings_of, without_effect
-from loopkit.registry.catalog import Catalog, catalog
+from loopkit.registry.catalog import Catalog, ComponentError, catalog
 from loopkit.registry.schema import Schema, SectionRef, Slot
 from loopkit.registry.source import SourceProblem, read_sections
 from loopkit.registry.spec import Spec
@@ -50,48 +48,41 @@ class Recipe(Sections):
     specs: Mapping[Path, Spec] = field(repr=False)
 
     @property
-    def hash(self) -> str:
-        """Twelve hexadecimal digits that change with any value.
+    def identity(self) -> Identity:
+        """How values of this recipe, or of one that was saved from it, are compared and hashed."""
+        return Identity(format_sections(), self._schema_of)
 
-        A run is known by this hash for years: keys that the format gained since count only where they are set, so that
-        it stays the same when loopkit learns something new.
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits of the values that differ from defaults.
+
+        A run is known by this hash for years: it stays the same when loopkit gains an option.
         """
-        return hashlib.sha256(json.dumps(_without_later(self.values), sort_keys=True).encode()).hexdigest()[:12]
+        return self.identity.hash(self.values)
+
+    def is_recipe_of(self, saved: Mapping[str, Any]) -> bool:
+        """Whether saved values, of whichever version of loopkit, are those of this recipe."""
+        return self.identity.hash(saved) == self.hash
+
+    def _schema_of(self, path: Path, kind: str, name: str) -> Schema | None:
+        spec = self.specs.get(path)
+        return spec.schema if spec is not None and spec.name == name else None
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
         return yaml_text(self.values)
 
 
-LATER: tuple[Path, ...] = (("train", "health"), ("train", "checkpoint", "best"))
-"""Sections that joined the format after the first runs had been made."""
+def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved values with the default of every option that loopkit, or a component of this environment, gained since."""
 
+    def schema_of(path: Path, kind: str, name: str) -> Schema | None:
+        try:
+            return catalog().get(kind, name)
+        except ComponentError:
+            return None
 
-def _without_later(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values less the sections of ``LATER`` that say nothing but what they say by default."""
-    kept: dict[str, Any] = copy.deepcopy(dict(values))
-    for *parents, last in LATER:
-        node, annotation = kept, ROOT
-        for key in parents:
-            node, annotation = node[key], _section(annotation, key)
-        if node.get(last) == _defaults(_section(annotation, last)):
-            del node[last]
-    return kept
-
-
-def _section(section: SectionRef, key: str) -> SectionRef:
-    inner = format_sections()[section.name].options[key].annotation
-    assert isinstance(inner, SectionRef)
-    return inner
-
-
-def _defaults(section: SectionRef) -> dict[str, Any]:
-    """A section as it is resolved where nothing is written."""
-    options = format_sections()[section.name].options
-    return {
-        name: _defaults(option.annotation) if isinstance(option.annotation, SectionRef) else option.default
-        for name, option in options.items()
-    }
+    return Identity(format_sections(), schema_of).completed(saved)
 
 
 class _Dumper(yaml.SafeDumper):

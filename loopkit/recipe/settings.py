@@ -77,7 +77,7 @@ def without_effect(settings: Sequence[Setting], composed: Node) -> list[Problem]
             continue
         others = sorted(
             (other for other in settings if other is not setting),
-            key=lambda other: -_shared(setting.path, other.path),  # noqa: B023
+            key=lambda other: -_shared(setting.path, other.path),
         )
         beside = f" beside {others[0].origin}" if others else ""
         problems.append(Problem(setting.origin, setting.path, f"has no effect{beside}", "keep one of them"))
