@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from loopkit.recipe.blame import Blame
-from loopkit.recipe.checks import check
+from loopkit.recipe.checks import OF_EVALUATION, RULES, check
 from loopkit.recipe.compose import Layers, gather, overrides
 from loopkit.recipe.format import Sections
 from loopkit.recipe.identity import Identity
@@ -118,6 +118,7 @@ def load_recipe(
     *,
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
+    saved: bool = False,
 ) -> Recipe:
     """Read, compose, check and resolve a recipe. Nothing is imported, built, downloaded or written.
 
@@ -127,12 +128,13 @@ def load_recipe(
         overrides: ``key.path=value`` texts, applied last.
         plugins: Files with further components.
         installed: Whether installed plugins count.
+        saved: Whether it is the recipe of a run that exists: only what overrides can change is checked again.
 
     Raises:
         RecipeError: With every problem found.
     """
     layers = gather(recipe)
-    return compose(layers, profiles, overrides, plugins=plugins, installed=installed)
+    return compose(layers, profiles, overrides, plugins=plugins, installed=installed, saved=saved)
 
 
 def problems_of(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True) -> list[Problem]:
@@ -171,6 +173,7 @@ def compose(
     above: Sequence[Node] = (),
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
+    saved: bool = False,
 ) -> Recipe:
     """Lay the layers over each other and walk the result.
 
@@ -181,6 +184,7 @@ def compose(
         above: Further layers, on top of all.
         plugins: Files with further components.
         installed: Whether installed plugins count.
+        saved: As for ``load_recipe``.
 
     Raises:
         RecipeError: With every problem found.
@@ -198,14 +202,14 @@ def compose(
     if lost := without_effect(settings, composed):
         raise RecipeError(lost)
     composed = _with_files(composed, plugins)
-    walk = Walk(merger)
+    walk = Walk(merger, file=layers.bodies[-1].origin.file)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         plain, typed = walk.section("Sections", composed, (), {})
     _repeat(caught)
-    walk.problems += check(walk, plain or {})
+    walk.problems += check(walk, plain or {}, RULES if not saved else OF_EVALUATION if settings else ())
     if problems := list(Blame(walk).problems()):
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Sections)}

@@ -51,6 +51,7 @@ class Walk:
         chosen: The component in force at each slot, by path, whether or not its options are right.
         specs: The same with options, where all of them are right.
         maps: Options whose value is a map of plain values, as it was written.
+        file: The recipe's own file, as messages show it; others are those of its parents.
     """
 
     merger: Merger
@@ -62,6 +63,7 @@ class Walk:
     chosen: dict[Path, Schema] = field(default_factory=dict)
     specs: dict[Path, Spec] = field(default_factory=dict)
     maps: dict[Path, Node] = field(default_factory=dict)
+    file: str = ""
 
     def section(self, name: str, node: Node | None, path: Path, env: Mapping[str, Known]) -> tuple[Any, Any]:
         """Walk a fixed part of the format; returns it as plain data and as its dataclass."""

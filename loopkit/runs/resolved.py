@@ -37,7 +37,7 @@ def load_resolved(file: Path, checkpoint: Checkpoint, overrides: Sequence[str] =
         RecipeError: With every problem; a component that is not there is named with the package that brought it.
     """
     try:
-        return load_recipe(file, overrides=overrides)
+        return load_recipe(file, overrides=overrides, saved=True)
     except RecipeError as error:
         brought = recorded_origins(checkpoint)
         raise RecipeError([_with_origin(problem, brought) for problem in error.problems]) from None

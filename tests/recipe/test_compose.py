@@ -181,3 +181,37 @@ def test_a_folder_does_not_hide_a_shipped_recipe_of_its_name(tmp_path: Path, mon
     (tmp_path / "nothing_of_that_name").mkdir()
     with pytest.raises(RecipeError, match="is a folder"):
         load_recipe("nothing_of_that_name")
+
+
+PLAIN_BLOCK = """\
+from loopkit.components.block import Block
+from loopkit.registry import register
+
+@register("block", "plain")
+class Plain(Block):
+    '''A block without attention.'''
+"""
+
+
+def test_options_of_another_block_are_removed_with_null(write) -> None:
+    write(PLAIN_BLOCK, "plain.py")
+    write(BASE + "profiles: {mini: {model: {width: 16, block: {attention: {heads: 4}}}}}\n")
+    child = "extends: mine.yaml\nplugins: [plain.py]\nmodel: {block: plain}\n"
+    file = write(child, "child.yaml")
+    load_recipe(file)
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(file, ["mini"])
+    way_out = "profiles: {mini: {model: {block: {attention: null}}}}"
+    assert "model.block.attention: no such option of block 'plain'" in str(caught.value)
+    assert f"remove it here with {way_out}" in str(caught.value)
+    mended = load_recipe(write(f"{child}{way_out}\n", "mended.yaml"), ["mini"])
+    assert (mended.model.width, mended.model.block.name) == (16, "plain")
+    assert load_recipe(file, ["mini"], ["model.block.attention=null"]).values == {
+        **mended.values,
+        "plugins": [str(file.parent / "plain.py")],
+    }
+
+
+def test_null_removes_nothing_that_is_not_there(write) -> None:
+    with pytest.raises(RecipeError, match=r"model\.blok: no such option of model"):
+        load_recipe(write(), overrides=["model.blok=null"])

@@ -67,7 +67,7 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("model.readout=rw", "--set model.readout=rw: model.readout: no readout is called 'rw'"),
         ("model.width=8.0", "must be an integer > 0, not 8.0"),
         ("model.width=null", "must be an integer > 0, not null"),
-        ("seed=yes", "must be an integer >= 0, not 'yes'"),
+        ("seed=yes", "must be an integer >= 0 and <= 18446744073709551615, not 'yes'"),
         ("train.compile=no", "must be true or false, not 'no'"),
         ("train.clip=.inf", "must be a number > 0 or null, not inf"),
         ("train.backprop=most", "must be an integer > 0 or 'all', not 'most'"),
@@ -288,3 +288,46 @@ def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
     if deepspeed.__version__ != kept["version"]:
         pytest.skip(f"the table is that of {kept['version']}")
     assert table() == kept, "python -m tests.recipe.deepspeed_keys"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ("evaluate.probes={norms: {}, n: norms}",),
+            "evaluate.probes.norms and it both give a figure called 'state_norm'",
+        ),
+        (("evaluate.tasks={perplexity: {}, again: perplexity}",), "both give a figure called 'bits_per_byte'"),
+        (("evaluate.stride=33",), "evaluate.stride: 33 is more than data.length, which is 32"),
+        (("seed=18446744073709551616",), "must be an integer >= 0 and <= 18446744073709551615"),
+        (("train.checkpoint.best=los", "evaluate.tasks.perplexity={}"), "nothing under evaluate measures 'los'"),
+        (("train.checkpoint.best=loss",), "evaluate has neither tasks nor probes"),
+        (
+            ("train.checkpoint.best={figure: loss, depth: 3}", "evaluate={depths: 1-2, tasks: {perplexity: {}}}"),
+            "train.checkpoint.best.depth: 3 is not among evaluate.depths, which is 1-2",
+        ),
+        (("model.start=zeros",), "model.injection: injection 'none' adds no input and start 'zeros' has none"),
+        (("model.start=normal",), "logits would not depend on the tokens"),
+    ],
+)
+def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[str, ...], said: str) -> None:
+    assert said in one(write, *overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("evaluate.stride=33", "evaluate.protocol=paper_a"),
+        ("evaluate.stride=33", "data.source=addition", "data.tokenizer={type: numbers, size: 20}"),
+        (
+            "evaluate.probes={norms: {}, spectral: {}, radial: {}, update: {}, clamp: {}}",
+            "evaluate.tasks.perplexity={}",
+        ),
+        ("train.checkpoint.best=state_norm.mean", "evaluate.probes.norms={}"),
+        ("seed=18446744073709551615",),
+        ("model.start=zeros", "model.injection=add"),
+        ("model.start=zeros", "model.block.attention.value_embeddings=all"),
+    ],
+)
+def test_what_works_is_not_refused(write, overrides: tuple[str, ...]) -> None:
+    assert load_recipe(write(), (), overrides)
