@@ -45,7 +45,13 @@ class Attention(nn.Module):
         return {}
 
 
-@register("attention", "causal", paper="arXiv:1706.03762", provides={"double_backward", "cache"})
+@register(
+    "attention",
+    "causal",
+    paper="arXiv:1706.03762",
+    provides={"double_backward", "cache"},
+    reads_tokens="value_embeddings",
+)
 class CausalAttention(Attention):
     """Softmax attention in which a token sees itself and what came before.
 

@@ -23,7 +23,7 @@ class Block(nn.Module):
         raise NotImplementedError
 
 
-@register("block", "transformer", paper="arXiv:1706.03762")
+@register("block", "transformer", paper="arXiv:1706.03762", reads_tokens=None)
 class Transformer(Block):
     """Attention, then an MLP, each joined to the stream by a placement.
 

@@ -27,7 +27,7 @@ class Injection(nn.Module):
         raise NotImplementedError
 
 
-@register("injection", "none")
+@register("injection", "none", ignores_input=True)
 class NoInjection(Injection):
     """The input enters through the start alone.
 

@@ -60,7 +60,7 @@ def _progress(step: int, begin: float, end: float) -> float:
     return min(max((step - begin) / span, 0.0), 1.0) if span > 0 else float(step > begin)
 
 
-@register("lr", "constant", short="peak")
+@register("lr", "constant", short="peak", lengths={"warmup"})
 class Constant(_Warmed):
     """The same rate throughout, after an optional warm-up.
 
@@ -76,7 +76,7 @@ class Constant(_Warmed):
         return 1.0
 
 
-@register("lr", "cosine")
+@register("lr", "cosine", lengths={"warmup"})
 class Cosine(_Warmed):
     """Half a cosine from the peak down to the floor at the last step.
 
@@ -97,7 +97,7 @@ class Cosine(_Warmed):
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * t)) / 2
 
 
-@register("lr", "linear")
+@register("lr", "linear", lengths={"warmup"})
 class Linear(_Warmed):
     """A straight line from the peak down to the floor at the last step.
 
@@ -115,7 +115,7 @@ class Linear(_Warmed):
         return 1 - (1 - self.floor) * _progress(step, max(rise - 1, 0), num_steps)
 
 
-@register("lr", "wsd", paper="arXiv:2404.06395")
+@register("lr", "wsd", paper="arXiv:2404.06395", lengths={"warmup", "cooldown"})
 class WarmupStableDecay(_Warmed):
     """Warm up, stay at the peak, cool down at the end.
 

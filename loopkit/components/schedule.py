@@ -244,7 +244,7 @@ def _progress(step: int, num_steps: int, ramp: int | float, shape: Literal["line
     return t if shape == "linear" else 1 - math.sqrt(1 - t)
 
 
-@register("schedule", "curriculum", paper="arXiv:2511.07384")
+@register("schedule", "curriculum", paper="arXiv:2511.07384", lengths={"ramp"})
 class Curriculum(Schedule):
     """Any schedule, its mean ramped up from few loops.
 
@@ -285,7 +285,7 @@ class Curriculum(Schedule):
         return self.of.times(rng, total)
 
 
-@register("schedule", "poisson_curriculum", paper="arXiv:2604.12946", maximum="max")
+@register("schedule", "poisson_curriculum", paper="arXiv:2604.12946", maximum="max", lengths={"ramp"})
 class PoissonCurriculum(Poisson):
     """Parcae's ramp of a Poisson schedule: in whole loops, of those without gradient, of those with, or of both.
 

@@ -34,7 +34,7 @@ class FromEmbedding(Start):
         return e
 
 
-@register("start", "zeros")
+@register("start", "zeros", ignores_input=True)
 class Zeros(Start):
     """Zero, so that the first loop sees the input only through the injection.
 
@@ -48,7 +48,7 @@ class Zeros(Start):
         return torch.zeros_like(e)
 
 
-@register("start", "normal", paper="arXiv:2502.05171", noise=True)
+@register("start", "normal", paper="arXiv:2502.05171", noise=True, ignores_input=True)
 class Normal(Start):
     """Gaussian noise, fixed by (seed, optimizer step, sample, position).
 

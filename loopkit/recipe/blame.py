@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from loopkit.registry.schema import Slot
 
 HINTED = 100
 """Unknown keys for which a hint is sought; a file with more of them is no recipe that was misspelt."""
+
+
+_PROFILE = re.compile(r"\(profile (.*)\)$")
+LISTED = 30
+"""Options that a hint lists."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +116,15 @@ class Blame:
     def _hint(self, unknown: UnknownKey) -> str:
         if self._means_type(unknown):
             return "did you mean 'type'?"
+        origin = unknown.node.origin
+        profile = _PROFILE.search(origin.layer) if unknown.schema.kind != "section" else None
+        if profile and origin.file != self.walk.file:
+            path = ("profiles", profile[1], *unknown.path, unknown.key)
+            written = ": {".join(path) + ": null" + "}" * (len(path) - 1)
+            return f"a profile of {origin.file} sets it for another component; remove it here with {written}"
         options = sorted(unknown.schema.options)
         if close := did_you_mean(unknown.key, options):
-            return f"{close}options: {', '.join(options)}"
+            return f"{close}options: {', '.join(options)}" if len(options) <= LISTED else close.strip()
         kin = [
             offer.name
             for offer in self.walk.merger.catalog.of(unknown.schema.kind)
@@ -122,7 +134,7 @@ class Blame:
             return f"'{unknown.key}' is an option of {unknown.schema.kind} {', '.join(kin)}"
         if places := [".".join(place) for place in self._namesakes(unknown.key) if place[:-1] != unknown.path]:
             return f"it has its place at {' or '.join(places[:3])}"
-        return f"options: {', '.join(options) or 'none'}"
+        return f"options: {', '.join(options[:LISTED]) or 'none'}{', ...' if len(options) > LISTED else ''}"
 
 
 def _parts(path: Path) -> Iterator[Path]:

@@ -6,14 +6,14 @@ the one table of what the trainer's settings take away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loopkit.recipe.deepspeed import OWNED_KEYS
+from loopkit.recipe.deepspeed import OWNED_KEYS, unknown_keys, wrong_values
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem
-from loopkit.recipe.resolve import Walk
+from loopkit.recipe.resolve import UnknownKey, Walk
 from loopkit.registry.schema import Schema
 
 
@@ -73,9 +73,12 @@ SETTINGS = (
 PROVIDED_BY_TRAINER = frozenset({"double_backward", "jvp", "autocast", "whole_matrices"})
 
 
-def check(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
-    """Every combination of a walked recipe that cannot work."""
-    for rule in (_needs, _most_loops, _backprop, _loops_per, _micro_batch, _depths, _deepspeed):
+Rule = Callable[[Walk, dict[str, Any]], Iterator[Problem]]
+
+
+def check(walk: Walk, values: dict[str, Any], rules: Iterable[Rule]) -> Iterator[Problem]:
+    """Every combination of a walked recipe that cannot work, by these rules."""
+    for rule in rules:
         yield from rule(walk, values)
 
 
@@ -170,7 +173,104 @@ def _depths(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _deepspeed(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
-    written = _at(values, ("train", "deepspeed"))
-    for key in sorted(set(written) & set(OWNED_KEYS)) if isinstance(written, dict) else ():
-        path = ("train", "deepspeed", key)
-        yield _problem(walk, path, "loopkit writes this key itself", f"set {OWNED_KEYS[key]} instead")
+    """Keys that loopkit writes, keys that DeepSpeed does not read, and values that it refuses."""
+    path = ("train", "deepspeed")
+    node = walk.maps.get(path)
+    if node is None:
+        return
+    for key in sorted(set(node.value) & set(OWNED_KEYS)):
+        origin, why = node.value[key].origin, "loopkit writes this key itself"
+        yield Problem(origin, (*path, key), why, f"set {OWNED_KEYS[key]} instead", ((*path, key),))
+    walk.unknown += [UnknownKey(*found) for found in unknown_keys(node, path) if found[1] not in OWNED_KEYS]
+    for place, item, why in wrong_values(node, path):
+        yield Problem(item.origin, place, why, "", (place,))
+
+
+def _figures(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
+    """Tasks and probes whose figures would stand under one name."""
+    owners: dict[str, Path] = {}
+    for path, schema in walk.chosen.items():
+        if path[:2] in (("evaluate", "tasks"), ("evaluate", "probes")):
+            for figure in sorted(schema.traits.get("figures", ())):
+                if (other := owners.setdefault(figure, path)) != path:
+                    message = f"{'.'.join(other)} and it both give a figure called {figure!r}"
+                    yield _problem(walk, path, message, f"remove one: --set {'.'.join(path)}=false", other)
+                    break
+
+
+def _stride(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
+    path, length = ("evaluate", "stride"), ("data", "length")
+    stride, window = _at(values, path), _at(values, length)
+    source = walk.chosen.get(("data", "source"))
+    cut = (
+        source is not None
+        and source.traits.get("layout") == "stream"
+        and _at(values, ("evaluate", "protocol")) == "once"
+    )
+    if cut and isinstance(stride, int) and isinstance(window, int) and stride > window:
+        message = f"{stride} is more than data.length, which is {window}: tokens between windows would not be scored"
+        yield _problem(walk, path, message, f"{window} or less", length)
+
+
+def _best(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
+    """A figure or a depth that no evaluation during training has."""
+    place = ("train", "checkpoint", "best")
+    figure, depth = _at(values, (*place, "figure")), _at(values, (*place, "depth"))
+    if not isinstance(figure, str):
+        return
+    asked = {
+        path: schema
+        for path, schema in walk.chosen.items()
+        if path[:2] in (("evaluate", "tasks"), ("evaluate", "probes"))
+    }
+    known = set().union(*(schema.traits.get("figures", ()) for schema in asked.values()))
+    declared = all("figures" in schema.traits for schema in asked.values())
+    if declared and figure.partition(".")[0] not in known:
+        hint = f"figures: {', '.join(sorted(known)) or 'none, as evaluate has neither tasks nor probes'}"
+        yield _problem(walk, (*place, "figure"), f"nothing under evaluate measures {figure!r}", hint, ("evaluate",))
+    depths = _at(values, ("evaluate", "depths"))
+    if isinstance(depth, int) and depths is not None and depth not in _depths_in(str(depths)):
+        message = f"{depth} is not among evaluate.depths, which is {depths}"
+        yield _problem(walk, (*place, "depth"), message, "add it there", ("evaluate", "depths"))
+
+
+def _depths_in(text: str) -> list[int]:
+    try:
+        return parse_depths(text)
+    except ValueError:
+        return []
+
+
+def _input(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
+    """A model whose logits cannot depend on what it reads."""
+    start, path = ("model", "start"), ("model", "injection")
+    ends = [walk.chosen.get(start), walk.chosen.get(path)]
+    if all(end is not None and end.traits.get("ignores_input") for end in ends) and not _reads_tokens(walk):
+        why = "injection '{1.name}' adds no input and start '{0.name}' has none: logits would not depend on the tokens"
+        yield _problem(walk, path, why.format(*ends), "choose injection 'add', or start 'embedding'", start)
+
+
+def _reads_tokens(walk: Walk) -> bool:
+    """Whether a component of the model may read the tokens themselves."""
+    for path, spec in walk.specs.items():
+        if path[0] == "model" and "vocabulary" in spec.schema.wiring:
+            option = spec.schema.traits.get("reads_tokens")
+            if "reads_tokens" not in spec.schema.traits or (option and spec.options.get(option) is not None):
+                return True
+    return False
+
+
+OF_EVALUATION: tuple[Rule, ...] = (_depths, _figures, _stride)
+"""Rules about what an evaluation of a trained model may change."""
+
+RULES: tuple[Rule, ...] = (
+    _needs,
+    _most_loops,
+    _backprop,
+    _loops_per,
+    _micro_batch,
+    _deepspeed,
+    _best,
+    _input,
+    *OF_EVALUATION,
+)

@@ -138,6 +138,8 @@ def relayer(node: Node, layer: str) -> Node:
 def override(text: str) -> Node:
     """The layer that one ``--set key.path=value`` stands for; the value is read as YAML.
 
+    No value at all is empty text and not null: a shell variable that is not set must not switch anything off.
+
     Raises:
         RecipeError: If there is no ``=``, a part of the path is empty, or the value is not YAML.
     """
@@ -153,7 +155,7 @@ def override(text: str) -> Node:
         raise RecipeError(
             [Problem(origin, (), f"'{parts[0]}' cannot be set from outside", "use --profile, or write a recipe")]
         )
-    node = read_text(value, origin)
+    node = read_text(value, origin) if value.strip() else Node("", origin)
     for part in reversed(parts):
         node = Node({part: node}, origin)
     return node

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import MinLen
+from annotated_types import Le, MinLen
 from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.recipe.format_train import Best, Checkpoints, Health, LossSpike, StateNorm, Train
@@ -225,7 +225,7 @@ class Sections:
     extends: str | None = None
     description: str = ""
     paper: str | None = None
-    seed: NonNegativeInt = 42
+    seed: Annotated[NonNegativeInt, Le(18446744073709551615)] = 42
     data: Data
     model: Model
     objective: Objective

@@ -38,6 +38,8 @@ def judge(node: Node, leaf: Leaf) -> tuple[Any, Any]:
     Raises:
         WrongValue: With one message, whatever the number of alternatives.
     """
+    if node.value == "" and mentions_path(leaf.type):  # it would be the folder itself
+        raise WrongValue(_wrong("", leaf))
     plain = absolute(node, leaf.type)
     try:
         text = json.dumps(plain, allow_nan=False)

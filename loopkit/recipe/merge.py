@@ -78,6 +78,9 @@ class Merger:
         for key, node in over.value.items():
             option = schema.options.get(key) if schema else None
             below = entries.get(key)
+            if schema and option is None and node.value is None and below is not None:
+                del entries[key]  # null removes what a lower layer wrote and this component does not have
+                continue
             entries[key] = (
                 self.lay(below, node, option.annotation, default_type(option)) if option else _plain(below, node)
             )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,14 +12,16 @@ from typing import Any
 import yaml
 
 from loopkit.recipe.blame import Blame
-from loopkit.recipe.checks import check
+from loopkit.recipe.checks import OF_EVALUATION, RULES, check
 from loopkit.recipe.compose import Layers, gather, overrides
 from loopkit.recipe.format import Sections
+from loopkit.recipe.identity import Identity
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
 from loopkit.recipe.read import plain_scalar
 from loopkit.recipe.resolve import Walk
-from loopkit.registry.catalog import Catalog, catalog
+from loopkit.recipe.settings import layers_of, settings_of, without_effect
+from loopkit.registry.catalog import Catalog, ComponentError, catalog
 from loopkit.registry.schema import Schema, SectionRef, Slot
 from loopkit.registry.source import SourceProblem, read_sections
 from loopkit.registry.spec import Spec
@@ -49,48 +48,41 @@ class Recipe(Sections):
     specs: Mapping[Path, Spec] = field(repr=False)
 
     @property
-    def hash(self) -> str:
-        """Twelve hexadecimal digits that change with any value.
+    def identity(self) -> Identity:
+        """How values of this recipe, or of one that was saved from it, are compared and hashed."""
+        return Identity(format_sections(), self._schema_of)
 
-        A run is known by this hash for years: keys that the format gained since count only where they are set, so that
-        it stays the same when loopkit learns something new.
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits of the values that differ from defaults.
+
+        A run is known by this hash for years: it stays the same when loopkit gains an option.
         """
-        return hashlib.sha256(json.dumps(_without_later(self.values), sort_keys=True).encode()).hexdigest()[:12]
+        return self.identity.hash(self.values)
+
+    def is_recipe_of(self, saved: Mapping[str, Any]) -> bool:
+        """Whether saved values, of whichever version of loopkit, are those of this recipe."""
+        return self.identity.hash(saved) == self.hash
+
+    def _schema_of(self, path: Path, kind: str, name: str) -> Schema | None:
+        spec = self.specs.get(path)
+        return spec.schema if spec is not None and spec.name == name else None
 
     def to_yaml(self) -> str:
         """The recipe with every default written out; reading it gives the same recipe."""
         return yaml_text(self.values)
 
 
-LATER: tuple[Path, ...] = (("train", "health"), ("train", "checkpoint", "best"))
-"""Sections that joined the format after the first runs had been made."""
+def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved values with the default of every option that loopkit, or a component of this environment, gained since."""
 
+    def schema_of(path: Path, kind: str, name: str) -> Schema | None:
+        try:
+            return catalog().get(kind, name)
+        except ComponentError:
+            return None
 
-def _without_later(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values less the sections of ``LATER`` that say nothing but what they say by default."""
-    kept: dict[str, Any] = copy.deepcopy(dict(values))
-    for *parents, last in LATER:
-        node, annotation = kept, ROOT
-        for key in parents:
-            node, annotation = node[key], _section(annotation, key)
-        if node.get(last) == _defaults(_section(annotation, last)):
-            del node[last]
-    return kept
-
-
-def _section(section: SectionRef, key: str) -> SectionRef:
-    inner = format_sections()[section.name].options[key].annotation
-    assert isinstance(inner, SectionRef)
-    return inner
-
-
-def _defaults(section: SectionRef) -> dict[str, Any]:
-    """A section as it is resolved where nothing is written."""
-    options = format_sections()[section.name].options
-    return {
-        name: _defaults(option.annotation) if isinstance(option.annotation, SectionRef) else option.default
-        for name, option in options.items()
-    }
+    return Identity(format_sections(), schema_of).completed(saved)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -126,6 +118,7 @@ def load_recipe(
     *,
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
+    saved: bool = False,
 ) -> Recipe:
     """Read, compose, check and resolve a recipe. Nothing is imported, built, downloaded or written.
 
@@ -135,12 +128,13 @@ def load_recipe(
         overrides: ``key.path=value`` texts, applied last.
         plugins: Files with further components.
         installed: Whether installed plugins count.
+        saved: Whether it is the recipe of a run that exists: only what overrides can change is checked again.
 
     Raises:
         RecipeError: With every problem found.
     """
     layers = gather(recipe)
-    return compose(layers, profiles, overrides, plugins=plugins, installed=installed)
+    return compose(layers, profiles, overrides, plugins=plugins, installed=installed, saved=saved)
 
 
 def problems_of(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True) -> list[Problem]:
@@ -179,6 +173,7 @@ def compose(
     above: Sequence[Node] = (),
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
+    saved: bool = False,
 ) -> Recipe:
     """Lay the layers over each other and walk the result.
 
@@ -189,11 +184,13 @@ def compose(
         above: Further layers, on top of all.
         plugins: Files with further components.
         installed: Whether installed plugins count.
+        saved: As for ``load_recipe``.
 
     Raises:
         RecipeError: With every problem found.
     """
-    written = [*layers.bodies, *layers.chosen(profiles), *overrides(texts), *above]
+    settings = settings_of([*overrides(texts), *above])
+    written = [*layers.bodies, *layers.chosen(profiles), *layers_of(settings)]
     # a sweep says which recipes there are, and is no part of any of them
     stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
@@ -202,15 +199,17 @@ def compose(
     for layer in stack:
         composed = merger.lay(composed, layer, ROOT)
     assert composed is not None
+    if lost := without_effect(settings, composed):
+        raise RecipeError(lost)
     composed = _with_files(composed, plugins)
-    walk = Walk(merger)
+    walk = Walk(merger, file=layers.bodies[-1].origin.file)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         plain, typed = walk.section("Sections", composed, (), {})
     _repeat(caught)
-    walk.problems += check(walk, plain or {})
+    walk.problems += check(walk, plain or {}, RULES if not saved else OF_EVALUATION if settings else ())
     if problems := list(Blame(walk).problems()):
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Sections)}

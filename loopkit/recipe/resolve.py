@@ -50,6 +50,8 @@ class Walk:
         layers: The layer that set a key; keys left to their default are absent.
         chosen: The component in force at each slot, by path, whether or not its options are right.
         specs: The same with options, where all of them are right.
+        maps: Options whose value is a map of plain values, as it was written.
+        file: The recipe's own file, as messages show it; others are those of its parents.
     """
 
     merger: Merger
@@ -60,6 +62,8 @@ class Walk:
     layers: dict[Path, str] = field(default_factory=dict)
     chosen: dict[Path, Schema] = field(default_factory=dict)
     specs: dict[Path, Spec] = field(default_factory=dict)
+    maps: dict[Path, Node] = field(default_factory=dict)
+    file: str = ""
 
     def section(self, name: str, node: Node | None, path: Path, env: Mapping[str, Known]) -> tuple[Any, Any]:
         """Walk a fixed part of the format; returns it as plain data and as its dataclass."""
@@ -178,6 +182,8 @@ class Walk:
     def _leaf(self, option: Option, leaf: Leaf, node: Node | None, path: Path) -> tuple[Any, Any]:
         if node is None:
             return default_values(option.default, leaf)
+        if isinstance(node.value, dict):
+            self.maps[path] = node
         try:
             return judge(node, leaf)
         except WrongValue as error:

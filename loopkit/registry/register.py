@@ -31,6 +31,11 @@ TRAITS = frozenset(
         "maximum",
         "exactly_one",
         "packages",
+        "figures",
+        "lengths",
+        "examples",
+        "ignores_input",
+        "reads_tokens",
     }
 )
 """What a registration may state about a component; each is data that checks, docs and evaluation read."""
@@ -64,6 +69,13 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
             ``short``: the option that a bare number in a recipe stands for.
             ``maximum``: a schedule's option that holds its largest draw.
             ``exactly_one``: options of which a recipe gives exactly one, such as ``("path", "name")``.
+            ``figures``: of a task or probe, the names under which its figures stand beside those of others; a recipe
+            that asks for two of one name is refused before it runs.
+            ``lengths``: options that hold a length in optimizer steps, or as a share of the run.
+            ``examples``: of a source, the option that holds how many training examples it gives at most.
+            ``ignores_input``: a start or an injection whose result does not depend on the model's input.
+            ``reads_tokens``: the option that, where it is set, lets a component read the tokens themselves; None if
+            only its parts may. One that wires ``vocabulary`` and does not state it is taken to read them.
             ``packages``: top-level modules that it imports and that may be missing, with what installs each:
             ``{"wandb": "loopkit[track]"}``. It is then built only where they are there.
 

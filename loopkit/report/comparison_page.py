@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.recipe.read import read_file
+from loopkit.recipe.recipe import completed_values
 from loopkit.report.compare import compare
 from loopkit.report.compare_plot import plot_comparison, plot_losses
 from loopkit.report.compare_table import QUANTITIES, depth_value, measured_in
@@ -39,7 +40,7 @@ def write_comparison(folders: Sequence[RunFolder], out: Path, split: str = "vali
     """
     records = [read_record(folder) for folder in folders]
     found = compare(records, split)
-    recipes = [read_file(folder.resolved, str(folder.resolved)).plain() for folder in folders]
+    recipes = [completed_values(read_file(folder.resolved, str(folder.resolved)).plain()) for folder in folders]
     blocks = [
         Heading("Runs side by side", 1),
         Text(f"{', '.join(f'`{record.name}`' for record in records)}, evaluated on {split}."),

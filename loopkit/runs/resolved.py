@@ -1,4 +1,4 @@
-"""The resolved recipe of a checkpoint, read again; where a plugin is missing, who brought it."""
+"""The resolved recipe of a run, read again; where a plugin is missing, who brought it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from loopkit.recipe import Problem, Recipe, RecipeError, load_recipe
+from loopkit.recipe.read import read_file
 from loopkit.registry import KINDS
 from loopkit.registry.catalog import catalog
 from loopkit.runs.checkpoint import STATE, Checkpoint
+from loopkit.runs.folder import RunFolder
+from loopkit.runs.provenance import read_provenance
 
 
 def recorded_origins(checkpoint: Checkpoint) -> dict[str, str]:
@@ -34,10 +37,24 @@ def load_resolved(file: Path, checkpoint: Checkpoint, overrides: Sequence[str] =
         RecipeError: With every problem; a component that is not there is named with the package that brought it.
     """
     try:
-        return load_recipe(file, overrides=overrides)
+        return load_recipe(file, overrides=overrides, saved=True)
     except RecipeError as error:
         brought = recorded_origins(checkpoint)
         raise RecipeError([_with_origin(problem, brought) for problem in error.problems]) from None
+
+
+def is_run_of(folder: RunFolder, recipe: Recipe) -> bool:
+    """Whether a run was made with a recipe, by whichever version of loopkit.
+
+    The hash in its provenance counts only where the resolved recipe is missing: how it is computed may have changed.
+
+    Raises:
+        RecipeError: If the resolved recipe of the run cannot be read.
+    """
+    if folder.resolved.is_file():
+        return recipe.is_recipe_of(read_file(folder.resolved).plain())
+    recorded = read_provenance(folder.provenance).get("recipe_hash")
+    return bool(recorded == recipe.hash)
 
 
 def _with_origin(problem: Problem, brought: Mapping[str, str]) -> Problem:

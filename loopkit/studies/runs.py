@@ -13,6 +13,7 @@ from loopkit.errors import UserError
 from loopkit.recipe import Recipe
 from loopkit.runs import RunFolder, read_provenance
 from loopkit.runs.lock import LOCK
+from loopkit.runs.resolved import is_run_of
 from loopkit.studies.format import Arm, Scale
 from loopkit.studies.study import LoadedStudy
 
@@ -53,7 +54,7 @@ class Planned:
         if not self.folder.provenance.is_file() and self._bare:
             return "missing"
         record = read_provenance(self.folder.provenance)
-        if record.get("recipe_hash") != self.recipe.hash:
+        if not is_run_of(self.folder, self.recipe):
             raise UserError(
                 f"{self.folder.path} was trained from another state of the recipe; "
                 "move it away, or choose another folder with --runs"

@@ -108,7 +108,7 @@ def _start(recipe: Recipe, folder: RunFolder, process: Process, resume: bool, di
         return None
     start = last_start(folder, process, display.say)
     state = checkpoint.read_state(start.checkpoint)
-    for change in check_same(state["recipe"], recipe.values):
+    for change in check_same(recipe.identity.completed(state["recipe"]), recipe.values):
         display.say(f"resumed with another way of computing; numbers may differ by rounding:{change}")
     display.say(f"resuming {folder.path} after step {start.place.step}")
     return start

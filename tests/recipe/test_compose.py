@@ -25,14 +25,9 @@ def test_a_child_of_three_lines_resolves(write) -> None:
 
 
 def test_maps_merge_and_lists_replace(write) -> None:
-    file = write()
-    got = values(
-        file,
-        "train.trainable=[a, b]",
-        "train.trainable=[c]",
-        "train.deepspeed.comms_logger={enabled: true}",
-        "train.deepspeed.wall_clock_breakdown=false",
-    )
+    inherited = "trainable: [a, b], deepspeed: {comms_logger: {enabled: true}}, steps"
+    file = write(BASE.replace("steps", inherited))
+    got = values(file, "train.trainable=[c]", "train.deepspeed.wall_clock_breakdown=false")
     assert got["train"]["trainable"] == ["c"]
     assert got["train"]["deepspeed"] == {"comms_logger": {"enabled": True}, "wall_clock_breakdown": False}
 
@@ -41,9 +36,10 @@ def test_a_change_of_type_drops_inherited_options(write) -> None:
     file = write()
     sampled = "train.schedule={type: lognormal, mu: 1.0, sigma: 0.5, max: 8}"
     assert values(file, sampled)["train"]["schedule"]["sigma"] == 0.5
-    got = values(file, sampled, "train.schedule={type: fixed, loops: 3}")["train"]["schedule"]
+    other = write(BASE.replace("schedule: 2", "schedule: {type: lognormal, mu: 1.0, max: 8}"), "other.yaml")
+    got = values(other, "train.schedule={type: fixed, loops: 3}")["train"]["schedule"]
     assert got == {"type": "fixed", "loops": 3}
-    assert values(file, sampled, "train.schedule.max=5")["train"]["schedule"]["mu"] == 1.0
+    assert values(other, "train.schedule.max=5")["train"]["schedule"]["mu"] == 1.0
 
 
 def test_naming_the_type_in_force_keeps_the_options(write) -> None:
@@ -61,15 +57,13 @@ def test_short_forms(write) -> None:
 
 
 def test_entries_of_plural_slots_are_added_refined_and_removed(write) -> None:
-    file = write()
-    two = "objective.regularizers={norm_penalty: {weight: 0.1}, scale_anchor: {}}"
-    got = values(
-        file, two, "objective.regularizers.norm_penalty.weight=0.2", "objective.regularizers.scale_anchor=false"
-    )
+    two = "regularizers: {norm_penalty: {weight: 0.1}, scale_anchor: {}}"
+    file = write(BASE.replace("per_loop}", f"per_loop, {two}}}"))
+    got = values(file, "objective.regularizers.norm_penalty.weight=0.2", "objective.regularizers.scale_anchor=false")
     assert list(got["objective"]["regularizers"]) == ["norm_penalty"]
     assert got["objective"]["regularizers"]["norm_penalty"]["weight"] == 0.2
     twice = "objective.regularizers={again: {type: norm_penalty, weight: 1.0}}"
-    assert values(file, twice)["objective"]["regularizers"]["again"]["type"] == "norm_penalty"
+    assert values(write(), twice)["objective"]["regularizers"]["again"]["type"] == "norm_penalty"
 
 
 def test_of_alternatives_the_last_layer_wins_and_one_layer_may_not_have_two(write) -> None:
@@ -103,7 +97,8 @@ def test_profiles_apply_in_order_after_parents(write) -> None:
         ("a.b=c", ("a", "b"), "c"),
         ("lr=2e-5", ("lr",), 2e-5),
         ("a=b=c", ("a",), "b=c"),
-        ("a=", ("a",), None),
+        ("a=", ("a",), ""),
+        ("a=null", ("a",), None),
         ("a=[1, {b: 2}]", ("a",), [1, {"b": 2}]),
         ("a='3'", ("a",), "3"),
         (" a =1", ("a",), 1),
@@ -186,3 +181,37 @@ def test_a_folder_does_not_hide_a_shipped_recipe_of_its_name(tmp_path: Path, mon
     (tmp_path / "nothing_of_that_name").mkdir()
     with pytest.raises(RecipeError, match="is a folder"):
         load_recipe("nothing_of_that_name")
+
+
+PLAIN_BLOCK = """\
+from loopkit.components.block import Block
+from loopkit.registry import register
+
+@register("block", "plain")
+class Plain(Block):
+    '''A block without attention.'''
+"""
+
+
+def test_options_of_another_block_are_removed_with_null(write) -> None:
+    write(PLAIN_BLOCK, "plain.py")
+    write(BASE + "profiles: {mini: {model: {width: 16, block: {attention: {heads: 4}}}}}\n")
+    child = "extends: mine.yaml\nplugins: [plain.py]\nmodel: {block: plain}\n"
+    file = write(child, "child.yaml")
+    load_recipe(file)
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(file, ["mini"])
+    way_out = "profiles: {mini: {model: {block: {attention: null}}}}"
+    assert "model.block.attention: no such option of block 'plain'" in str(caught.value)
+    assert f"remove it here with {way_out}" in str(caught.value)
+    mended = load_recipe(write(f"{child}{way_out}\n", "mended.yaml"), ["mini"])
+    assert (mended.model.width, mended.model.block.name) == (16, "plain")
+    assert load_recipe(file, ["mini"], ["model.block.attention=null"]).values == {
+        **mended.values,
+        "plugins": [str(file.parent / "plain.py")],
+    }
+
+
+def test_null_removes_nothing_that_is_not_there(write) -> None:
+    with pytest.raises(RecipeError, match=r"model\.blok: no such option of model"):
+        load_recipe(write(), overrides=["model.blok=null"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("model.readout=rw", "--set model.readout=rw: model.readout: no readout is called 'rw'"),
         ("model.width=8.0", "must be an integer > 0, not 8.0"),
         ("model.width=null", "must be an integer > 0, not null"),
-        ("seed=yes", "must be an integer >= 0, not 'yes'"),
+        ("seed=yes", "must be an integer >= 0 and <= 18446744073709551615, not 'yes'"),
         ("train.compile=no", "must be true or false, not 'no'"),
         ("train.clip=.inf", "must be a number > 0 or null, not inf"),
         ("train.backprop=most", "must be an integer > 0 or 'all', not 'most'"),
@@ -239,3 +240,94 @@ def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -
     )
     files = load_recipe(file).values["data"]["source"]["files"]
     assert files == {"train": str(file.parent / "a.txt"), "validation": "/b.txt"}
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("zero_optimisation={stage: 2}", "no such option of deepspeed\n   hint: did you mean 'zero_optimization'?"),
+        ("zero_optimization={stge: 2}", "zero_optimization.stge: no such option of zero_optimization"),
+        ("zero_optimization={stge: 2}", "did you mean 'stage'?"),
+        ("zero_optimization={offload_optimizer: {devise: cpu}}", "did you mean 'device'?"),
+        ("timers={throughput: {enable: true}}", "did you mean 'enabled'?"),
+        ("activation_checkpointing={partition_activation: true}", "did you mean 'partition_activations'?"),
+        ("zero_optimization=2", "train.deepspeed.zero_optimization: must be a map, not 2"),
+        ("zero_optimization={stage: 7}", "zero_optimization.stage: must be 0 or 1 or 2 or 3, not 7"),
+        ("zero_optimization={stage: auto}", 'not "auto"'),
+        ("zero_optimization={stage: true}", "not true"),
+        ("zero_optimization={reduce_bucket_size: -1}", "must be an integer > 0, not -1"),
+        ("zero_optimization={overlap_comm: 1}", "must be true or false or null, not 1"),
+        ("bfloat16={enabled: true}", "set train.precision instead"),
+        ("elasticity={enabled: true}", "set train.batch instead"),
+        ("sparse_attention={}", "no such option of deepspeed"),
+    ],
+)
+def test_deepspeed_keys_are_checked_at_every_level(write, override: str, said: str) -> None:
+    assert said in one(write, f"train.deepspeed.{override}")
+
+
+def test_deepspeed_keys_that_exist_pass(write) -> None:
+    text = "{zero_optimization: {stage: 2, reduce_bucket_size: 5e8, offload_optimizer: null}, comms_logger: {}}"
+    assert load_recipe(write(), overrides=[f"train.deepspeed={text}"])
+
+
+def test_a_wrong_deepspeed_key_is_shown_on_its_line(write) -> None:
+    text = BASE.replace(
+        "train: {steps: 4, batch: 4, schedule: 2, lr: 1e-3}",
+        "train:\n  steps: 4\n  batch: 4\n  deepspeed:\n    zero_optimization:\n      stge: 1",
+    )
+    assert "mine.yaml:13: train.deepspeed.zero_optimization.stge" in one(write, text=text)
+
+
+def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
+    import deepspeed
+
+    from tests.recipe.deepspeed_keys import TABLE, table
+
+    kept = json.loads(TABLE.read_text())
+    if deepspeed.__version__ != kept["version"]:
+        pytest.skip(f"the table is that of {kept['version']}")
+    assert table() == kept, "python -m tests.recipe.deepspeed_keys"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ("evaluate.probes={norms: {}, n: norms}",),
+            "evaluate.probes.norms and it both give a figure called 'state_norm'",
+        ),
+        (("evaluate.tasks={perplexity: {}, again: perplexity}",), "both give a figure called 'bits_per_byte'"),
+        (("evaluate.stride=33",), "evaluate.stride: 33 is more than data.length, which is 32"),
+        (("seed=18446744073709551616",), "must be an integer >= 0 and <= 18446744073709551615"),
+        (("train.checkpoint.best=los", "evaluate.tasks.perplexity={}"), "nothing under evaluate measures 'los'"),
+        (("train.checkpoint.best=loss",), "evaluate has neither tasks nor probes"),
+        (
+            ("train.checkpoint.best={figure: loss, depth: 3}", "evaluate={depths: 1-2, tasks: {perplexity: {}}}"),
+            "train.checkpoint.best.depth: 3 is not among evaluate.depths, which is 1-2",
+        ),
+        (("model.start=zeros",), "model.injection: injection 'none' adds no input and start 'zeros' has none"),
+        (("model.start=normal",), "logits would not depend on the tokens"),
+    ],
+)
+def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[str, ...], said: str) -> None:
+    assert said in one(write, *overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("evaluate.stride=33", "evaluate.protocol=paper_a"),
+        ("evaluate.stride=33", "data.source=addition", "data.tokenizer={type: numbers, size: 20}"),
+        (
+            "evaluate.probes={norms: {}, spectral: {}, radial: {}, update: {}, clamp: {}}",
+            "evaluate.tasks.perplexity={}",
+        ),
+        ("train.checkpoint.best=state_norm.mean", "evaluate.probes.norms={}"),
+        ("seed=18446744073709551615",),
+        ("model.start=zeros", "model.injection=add"),
+        ("model.start=zeros", "model.block.attention.value_embeddings=all"),
+    ],
+)
+def test_what_works_is_not_refused(write, overrides: tuple[str, ...]) -> None:
+    assert load_recipe(write(), (), overrides)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.recipe import RecipeError, load_recipe
+from loopkit.recipe import RecipeError, load_recipe, yaml_text
 from loopkit.registry.catalog import catalog
 from loopkit.runs.checkpoint import STATE, Checkpoint
 from loopkit.runs.provenance import origins
@@ -59,3 +59,19 @@ def test_other_problems_stay_as_they_are(tmp_path: Path) -> None:
     assert recorded_origins(checkpoint) == {}
     with pytest.raises(RecipeError, match=r"did you mean 'raw'"):
         load_resolved(file, checkpoint, ["model.readout=rwa"])
+
+
+def test_a_run_is_read_although_a_new_one_would_be_refused(tmp_path: Path) -> None:
+    """Runs made before a check existed can still be evaluated."""
+    values = dict(load_recipe("wikitext_44m_raw", ["smoke"]).values)
+    values["train"] = values["train"] | {"deepspeed": {"zero_optimisation": {"stage": 2}}}
+    values["evaluate"] = values["evaluate"] | {"stride": 4096}
+    file = tmp_path / "resolved.yaml"
+    file.write_text(yaml_text(values))
+    checkpoint = Checkpoint(tmp_path, 0)
+    with pytest.raises(RecipeError, match="zero_optimisation"):
+        load_recipe(file)
+    assert load_resolved(file, checkpoint).train.deepspeed == {"zero_optimisation": {"stage": 2}}
+    assert load_resolved(file, checkpoint, ["evaluate.stride=8"]).evaluate.stride == 8
+    with pytest.raises(RecipeError, match=r"evaluate\.stride"):
+        load_resolved(file, checkpoint, ["evaluate.batch=2"])

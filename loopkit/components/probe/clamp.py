@@ -15,7 +15,12 @@ from loopkit.registry import register
 Intervention = Callable[[Tensor, int], Tensor]
 
 
-@register("probe", "clamp", paper="arXiv:2606.24898")
+@register(
+    "probe",
+    "clamp",
+    paper="arXiv:2606.24898",
+    figures={"clamp_loss_change", "clamp_norm_ratio", "radial_removal_loss_change", "radial_removal_norm_ratio"},
+)
 class Clamp(Probe):
     """The loss and norm of a run whose state may not grow, against the run as it is.
 

@@ -14,7 +14,7 @@ from loopkit.loop import Trajectory
 from loopkit.registry import register
 
 
-@register("probe", "norms", paper="arXiv:2606.24898")
+@register("probe", "norms", paper="arXiv:2606.24898", figures={"state_norm"})
 class Norms(Probe):
     """The distribution over tokens of the state's length.
 

@@ -24,7 +24,7 @@ class _Sums:
     scored: int = 0
 
 
-@register("probe", "radial", paper="arXiv:2606.24898")
+@register("probe", "radial", paper="arXiv:2606.24898", figures={"radial_fraction", "scale_gradient"})
 class Radial(Probe):
     """The share of the immediate loss's gradient that lies along the state, and the loss's slope in the state's scale.
 

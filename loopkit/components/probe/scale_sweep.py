@@ -18,7 +18,7 @@ from loopkit.registry import register
 Factors = Annotated[tuple[PositiveFloat, ...], MinLen(1)]
 
 
-@register("probe", "scale_sweep", paper="arXiv:2606.24898")
+@register("probe", "scale_sweep", paper="arXiv:2606.24898", figures={"scale_range"})
 class ScaleSweep(Probe):
     """The loss read from the state times a factor.
 

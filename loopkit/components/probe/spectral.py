@@ -67,7 +67,7 @@ def loop_radius(t: Trajectory, depth: int | None = None, *, steps: int = STEPS, 
     return Radius(*(part.masked_fill(~real_BT, math.nan) for part in (rho_BT, residual_BT)))
 
 
-@register("probe", "spectral", paper="arXiv:2605.26733")
+@register("probe", "spectral", paper="arXiv:2605.26733", figures={"spectral_radius"})
 class Spectral(Probe):
     """Whether one more loop magnifies a small change of the state: the spectral radius of the loop at each depth.
 

@@ -13,7 +13,7 @@ from loopkit.loop import PAD, Batch, LoopedModel, Loops
 from loopkit.registry import register
 
 
-@register("probe", "trajectory", paper="arXiv:2605.26733")
+@register("probe", "trajectory", paper="arXiv:2605.26733", figures={"step_length"})
 class Trajectory(Probe):
     """How far the state is from where it ends, and its path seen along its first two principal components.
 

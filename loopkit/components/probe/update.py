@@ -17,7 +17,12 @@ from loopkit.registry import register
 _COLUMNS = ("state_rms", "radial_update", "angular_update", "update_rms", "growth", "angular_step")
 
 
-@register("probe", "update", paper="arXiv:2606.24898")
+@register(
+    "probe",
+    "update",
+    paper="arXiv:2606.24898",
+    figures={"radial_update", "angular_update", "angular_step"},
+)
 class Update(Probe):
     """The radial and angular parts of each loop's update, over more loops than were trained.
 

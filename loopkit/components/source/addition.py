@@ -22,7 +22,7 @@ END = "§"
 Pair = tuple[int, int]
 
 
-@register("source", "addition", paper="arXiv:2605.26733", layout="examples")
+@register("source", "addition", paper="arXiv:2605.26733", layout="examples", examples="train")
 class Addition(Source):
     """Problems such as ``1750+4733= 3846§``, of which the blank, the answer and its end are learned.
 

@@ -24,7 +24,14 @@ HERE = "\0"
 """Stands for a content while the text around it is made."""
 
 
-@register("source", "math_sft", paper="arXiv:2605.26733", layout="examples", exactly_one=("path", "dataset"))
+@register(
+    "source",
+    "math_sft",
+    paper="arXiv:2605.26733",
+    layout="examples",
+    exactly_one=("path", "dataset"),
+    examples="sample",
+)
 class MathSft(Source):
     """Problems with solutions: the model reads the problem in ChatML and learns the solution and the end of its turn.
 

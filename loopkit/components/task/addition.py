@@ -8,7 +8,7 @@ from loopkit.components.task import Answer, Corpus, Likelihood, Request, Task
 from loopkit.registry import register
 
 
-@register("task", "addition", paper="arXiv:2605.26733")
+@register("task", "addition", paper="arXiv:2605.26733", figures={"exact_match", "token_accuracy"})
 class Addition(Task):
     """Share of the problems that greedy decoding answers without a mistake, at every depth from one pass.
 

@@ -9,7 +9,7 @@ from loopkit.components.task import Answer, Corpus, Likelihood, Request, Task
 from loopkit.registry import register
 
 
-@register("task", "perplexity")
+@register("task", "perplexity", figures={"loss", "token_ppl", "word_ppl", "bits_per_byte"})
 class Perplexity(Task):
     """How surprised the model is by the text, per token, per word and per byte.
 

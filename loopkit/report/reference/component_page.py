@@ -20,6 +20,11 @@ TRAITS = {
     "scale_invariant": "does not see the state's scale",
     "causal": "causal",
     "packages": "needs the package",
+    "figures": "figures",
+    "lengths": "lengths in optimizer steps",
+    "examples": "option with the number of training examples",
+    "ignores_input": "ignores the model's input",
+    "reads_tokens": "option by which it reads the tokens themselves",
 }
 """Words for what a registration declares; others are shown under their own name."""
 

@@ -1,0 +1,132 @@
+"""What identifies a recipe while loopkit grows: the values that differ from defaults."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loopkit.recipe.node import Path
+from loopkit.registry.schema import Option, Schema, SectionRef, Slot, SlotList, SlotMap
+
+LABELS = ("loopkit", "description", "paper", "extends", "profiles")
+"""Keys that describe a recipe or say how it is composed, and change no experiment."""
+
+SchemaOf = Callable[[Path, str, str], Schema | None]
+"""Path, kind and name of a component to its schema; None if it is not known."""
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Resolved values, less or plus their defaults.
+
+    Args:
+        sections: The recipe format.
+        schema_of: Looks up components. A component that it does not know keeps the values that it has.
+    """
+
+    sections: Mapping[str, Schema]
+    schema_of: SchemaOf
+
+    def reduced(self, values: Values) -> dict[str, Any]:
+        """The values without those that are defaults, and without ``LABELS``.
+
+        A component is left out where it is the default of its slot and all its options are defaults.
+        """
+        kept = self._reduced_map(self.sections["Sections"], values, ())
+        return {key: value for key, value in kept.items() if key not in LABELS}
+
+    def completed(self, values: Values) -> dict[str, Any]:
+        """The values with the default of every option that they lack, because it was added after they were saved."""
+        full = self._completed_map(self.sections["Sections"], values, ())
+        return {key: value for key, value in full.items() if key != "sweep"}  # it is no part of a recipe
+
+    def hash(self, values: Values) -> str:
+        """Twelve hexadecimal digits of the reduced values; they stay the same when loopkit gains an option."""
+        text = json.dumps(_numbers(self.reduced(values)), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def _reduced_map(self, schema: Schema, values: Values, path: Path) -> dict[str, Any]:
+        kept = {}
+        for key, value in values.items():
+            option = schema.options.get(key)
+            if option is None:
+                kept[key] = value
+            elif not self._is_default(option, reduced := self._reduced(option, value, (*path, key))):
+                kept[key] = reduced
+        return kept
+
+    def _reduced(self, option: Option, value: Any, path: Path) -> Any:
+        match option.annotation:
+            case SectionRef(name=name) if isinstance(value, Mapping):
+                return self._reduced_map(self.sections[name], value, path)
+            case Slot(kind=kind) if isinstance(value, Mapping):
+                return self._reduced_component(kind, value, path)
+            case SlotMap(kind=kind) if isinstance(value, Mapping):
+                return {name: self._reduced_component(kind, item, (*path, name)) for name, item in value.items()}
+            case SlotList(kind=kind) if isinstance(value, list):
+                return [self._reduced_component(kind, item, (*path, str(n))) for n, item in enumerate(value)]
+        return value
+
+    def _reduced_component(self, kind: str, value: Any, path: Path) -> Any:
+        schema = self.schema_of(path, kind, str(value.get("type"))) if isinstance(value, Mapping) else None
+        return value if schema is None else self._reduced_map(schema, value, path)
+
+    def _is_default(self, option: Option, reduced: Any) -> bool:
+        match option.annotation:
+            case SectionRef():
+                return reduced is None or reduced == {}
+            case Slot() if isinstance(reduced, Mapping):
+                return bool(reduced == {"type": option.default})
+        return not option.required and bool(reduced == _plain(option.default))
+
+    def _completed_map(self, schema: Schema, values: Values, path: Path) -> dict[str, Any]:
+        full = dict(values)
+        for key, option in schema.options.items():
+            if key in values:
+                full[key] = self._completed(option, values[key], (*path, key))
+            elif not option.required or isinstance(option.annotation, SectionRef):
+                full[key] = self._completed(option, self._default(option), (*path, key))
+        return full
+
+    @staticmethod
+    def _default(option: Option) -> Any:
+        match option.annotation:
+            case SectionRef(optional=optional):
+                return None if optional else {}
+            case Slot():
+                return None if option.default is None else {"type": option.default}
+        return _plain(option.default)
+
+    def _completed(self, option: Option, value: Any, path: Path) -> Any:
+        match option.annotation:
+            case SectionRef(name=name) if isinstance(value, Mapping):
+                return self._completed_map(self.sections[name], value, path)
+            case Slot(kind=kind) if isinstance(value, Mapping):
+                return self._completed_component(kind, value, path)
+            case SlotMap(kind=kind) if isinstance(value, Mapping):
+                return {name: self._completed_component(kind, item, (*path, name)) for name, item in value.items()}
+            case SlotList(kind=kind) if isinstance(value, list):
+                return [self._completed_component(kind, item, (*path, str(n))) for n, item in enumerate(value)]
+        return value
+
+    def _completed_component(self, kind: str, value: Any, path: Path) -> Any:
+        schema = self.schema_of(path, kind, str(value.get("type"))) if isinstance(value, Mapping) else None
+        return value if schema is None else self._completed_map(schema, value, path)
+
+
+def _plain(default: Any) -> Any:
+    return json.loads(json.dumps(default))
+
+
+def _numbers(value: Any) -> Any:
+    """The same value, in which a whole number is written in one way: 1 and 1.0 are the same setting."""
+    if isinstance(value, Mapping):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
