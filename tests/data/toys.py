@@ -54,8 +54,9 @@ class Choice:
     def build(self) -> Any:
         return self.built
 
-    def plain(self) -> dict[str, Any]:
-        return {"type": type(self.built).__name__, "fit_on": list(getattr(self.built, "fit_on", ()))}
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"class": type(self.built).__name__, "fit_on": list(getattr(self.built, "fit_on", ()))}
 
 
 @dataclass(frozen=True)
