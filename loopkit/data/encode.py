@@ -83,14 +83,17 @@ def _fit_texts(source: Source, name: str, split: str, tokenizer: Tokenizer) -> I
         yield from (document.text for document in documents)
         return
     for piece in _pieces(documents, source, tokenizer):
-        yield from (part.text for part in piece.parts)
+        for part in piece.parts:
+            yield part.text
+            if part.target is not None:
+                yield part.target
 
 
 def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Path, progress: Progress) -> Split:
     fingerprint = source.fingerprint(name)
     key = digest(
         options_key(spec, contents=False),
-        [fingerprint, source.layout, source.join, tokenizer.fingerprint()],
+        [fingerprint, source.layout, source.join, source.words, tokenizer.fingerprint()],
         [code_version(type(source)), code_version(type(tokenizer))],
     )
 
@@ -104,21 +107,23 @@ def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Pa
         return facts | {"documents": count[0], "fingerprint": fingerprint}
 
     found = entry(root / "tokens", key, f"{name} split", build)
-    report = Report(**{field: found.facts[field] for field in Report.__dataclass_fields__})
+    facts = found.facts | ({"words": None} if source.words is None else {})
+    report = Report(**{field: facts[field] for field in Report.__dataclass_fields__})
     pad = 0 if tokenizer.pad is None else tokenizer.pad
-    return Split(name, TokenStore(found), source.layout, report, pad)
+    return Split(name, TokenStore(found), source.layout, report, pad, source.words)
 
 
 def _pieces(documents: Iterable[Document], source: Source, tokenizer: Tokenizer) -> Iterator[Piece]:
     if source.layout == "examples":
-        return example_pieces(documents)
-    return stream_pieces(documents, source.join, tokenizer.separable)
+        return example_pieces(documents, source.words)
+    return stream_pieces(documents, source.join, tokenizer.separable, source.words)
 
 
 def _checked(documents: Iterable[Document], source: str) -> Iterator[Document]:
     """The documents, each of which UTF-8 can hold."""
     for document in documents:
-        check_encodable(f"source {source}: document {document.key}", document.text)
+        targets = (part.target for part in document.parts if part.target is not None)
+        check_encodable(f"source {source}: document {document.key}", "".join((document.text, *targets)))
         yield document
 
 

@@ -85,12 +85,6 @@ def _modules(cls: type) -> Iterator[Path]:
 def _code(file: Path, modified: int, size: int) -> str:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-        ):
-            body[0].value.value = ""  # a docstring
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = ""  # a docstring
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()

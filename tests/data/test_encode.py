@@ -162,6 +162,30 @@ def test_examples(tmp_path: Path) -> None:
     assert (scoring.tokens_scored, scoring.bytes) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("source", "words", "meaning"),
+    [
+        ({"type": "text", "path": "FILE", "validation": 0, "test": 0}, 4, "runs of characters between blanks"),
+        ({"type": "text", "path": "FILE", "validation": 0, "test": 0, "unit": "line"}, 4, "runs of characters"),
+        ({"type": "wikitext", "path": "FOLDER", "variant": "2-raw"}, 4 + 3, "and one end of line for each line"),
+        ({"type": "addition", "train": 100, "validation": 5, "test": 5}, None, None),
+    ],
+)
+def test_a_source_states_what_its_words_are(
+    tmp_path: Path, source: dict[str, Any], words: int | None, meaning: str | None
+) -> None:
+    """What counts as a word is the source's to say; answers have none."""
+    file = tmp_path / "wiki.train.raw"
+    file.write_text("one two\n\nthree four\n")
+    source = {key: {"FILE": str(file), "FOLDER": str(tmp_path)}.get(value, value) for key, value in source.items()}
+    split = prepare(real(source, "bytes"), cache=tmp_path / "cache", splits=["train"]).splits["train"]
+    scoring = split.scoring(64)
+    assert split.report.words == scoring.words == words
+    assert (meaning is None) == (scoring.words_are is None)
+    assert meaning is None or meaning in scoring.words_are  # type: ignore[operator]
+    assert ("words" in scoring.statement) == (words is not None)
+
+
 def test_progress_is_told(tmp_path: Path) -> None:
     said: list[tuple[str, int]] = []
     prepare(toy(), cache=tmp_path, progress=lambda what, done: said.append((what, done)))

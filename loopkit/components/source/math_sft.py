@@ -41,7 +41,8 @@ class MathSft(Source):
 
     Rows that lack either are left out, blank ones too, and a warning counts them. Blank space around a problem or
     solution is removed, so that tokens do not depend on where the prompt is cut from the answer. Marks of turns that
-    stand in a problem or solution stay text: they never become the tokens that begin or end a turn.
+    stand in a problem or solution stay text: they never become the tokens that begin or end a turn. Formulas have no
+    words, so there is no perplexity per word.
 
     Exactly one of path and dataset says where the rows are. A file called after a split is that split, so is one of the
     dataset; a validation or test split that does not exist is held out of train, by a hash of the problem.

@@ -7,9 +7,20 @@ import json
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split, count_lines, hub
+from loopkit.components.source import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Document,
+    Part,
+    Source,
+    Words,
+    canonical_split,
+    count_lines,
+    hub,
+)
 from loopkit.components.source.files import (
     ROWS,
     check_column,
@@ -43,7 +54,8 @@ class Text(Source):
 
     A file is read as its suffix says, in upper or lower case: .jsonl and .ndjson are JSON lines, .json is a JSON list,
     .parquet is parquet, and anything else is plain text. A file whose content contradicts that is refused, and a
-    warning lists the files of a folder that are not read.
+    warning lists the files of a folder that are not read. Its words, for a perplexity per word, are runs of characters
+    between blanks.
 
     Args:
         path: A file, or a folder with .txt, .md, .jsonl or .parquet files, all levels.
@@ -58,6 +70,8 @@ class Text(Source):
         validation: Share of the documents held out for validation, where there is no such split.
         test: Share of the documents held out for test, where there is no such split.
     """
+
+    words: ClassVar[Words | None] = "words"
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loopkit.components.source import (
     TEST,
@@ -16,6 +16,7 @@ from loopkit.components.source import (
     Document,
     Part,
     Source,
+    Words,
     canonical_split,
     count_lines,
     hub,
@@ -53,6 +54,8 @@ class WikiText(Source):
         join: Text put between two lines; null joins them as they stand in the file.
         drop_empty: Leave out blank lines.
     """
+
+    words: ClassVar[Words | None] = "words_and_lines"
 
     def __init__(
         self,
