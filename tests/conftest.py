@@ -22,11 +22,17 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
+def golden_dir() -> Path:
+    """Numbers of the reference implementations; ``tests/golden/README.md`` describes them."""
+    return ROOT / "tests" / "golden"
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
-    """Reference numbers and real data that stand beside the checkout; absent elsewhere."""
+    """A folder beside the checkout with ``data/``: real text and problems whose licences differ from the project's."""
     folder = ROOT.parent / "shared"
-    if not (folder / "golden").is_dir():
-        pytest.skip("the folder with reference numbers and real data is not beside this checkout")
+    if not (folder / "data").is_dir():
+        pytest.skip("the folder with real data is not beside this checkout")
     return folder
 
 

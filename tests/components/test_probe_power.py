@@ -55,8 +55,8 @@ def test_the_residual_tells_whether_it_has_settled() -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("precision", ["matrices.safetensors", "matrices_f64.safetensors"])
-def test_reference_matrices(shared: Path, precision: str, transposed: bool) -> None:
-    folder = shared / "golden" / "spectral_radius"
+def test_reference_matrices(golden_dir: Path, precision: str, transposed: bool) -> None:
+    folder = golden_dir / "spectral_radius"
     known = json.loads((folder / "case.json").read_text())["matrices"]
     matrices = load_file(folder / precision)
     assert set(matrices) == set(known)

@@ -32,13 +32,13 @@ OURS = {
 
 
 @pytest.fixture(scope="module")
-def reference(shared: Path) -> dict[str, Tensor]:
-    return load_file(shared / "golden" / "readout_blind_spot" / "expected_f64.safetensors")
+def reference(golden_dir: Path) -> dict[str, Tensor]:
+    return load_file(golden_dir / "readout_blind_spot" / "expected_f64.safetensors")
 
 
 @pytest.fixture(scope="module")
-def make_model(shared: Path, root: Path) -> Callable[[str, int], LoopedModel]:
-    weights = load_file(shared / "golden" / "readout_blind_spot" / "weights.safetensors")
+def make_model(golden_dir: Path, root: Path) -> Callable[[str, int], LoopedModel]:
+    weights = load_file(golden_dir / "readout_blind_spot" / "weights.safetensors")
 
     def ours(name: str) -> str:
         if name.startswith("layers."):

@@ -76,8 +76,8 @@ def test_the_same_key_gives_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("name", ["addition mu2 sigma0.7 1..100", "ouro mu1.7 sigma0.4 1..16"])
-def test_lognormal_matches_stars(shared: Path, name: str) -> None:
-    case = json.loads((shared / "golden/samplers/samplers.json").read_text())["lognormal_round (STARS)"]
+def test_lognormal_matches_stars(golden_dir: Path, name: str) -> None:
+    case = json.loads((golden_dir / "samplers/samplers.json").read_text())["lognormal_round (STARS)"]
     case = case["settings"][name]
     schedule = LogNormal(mu=case["mu"], sigma=case["sigma"], min=case["lo"], max=case["hi"])
     assert schedule.mean == pytest.approx(case["exact"]["mean"], rel=1e-9)
@@ -108,8 +108,8 @@ def check_exact(drawn: np.ndarray, exact: dict) -> None:
 
 
 @pytest.mark.parametrize("name", HUGINN)
-def test_poisson_lognormal_reproduces_huginn(shared: Path, name: str) -> None:
-    case = json.loads((shared / "golden/samplers/samplers.json").read_text())["poisson-lognormal-filling"]
+def test_poisson_lognormal_reproduces_huginn(golden_dir: Path, name: str) -> None:
+    case = json.loads((golden_dir / "samplers/samplers.json").read_text())["poisson-lognormal-filling"]
     case = case["settings"][name]
     schedule = PoissonLogNormal(mean=case["mean"], mean_of="rate", max=1000)
     assert schedule.mean == pytest.approx(case["exact"]["total"]["mean"], rel=1e-9)
@@ -140,8 +140,8 @@ def test_poisson_lognormal_has_the_mean_that_its_option_states() -> None:
 
 
 @pytest.mark.parametrize("name", PARCAE)
-def test_poisson_reproduces_parcae(shared: Path, name: str) -> None:
-    case = json.loads((shared / "golden/parcae/sampler.json").read_text())[name]
+def test_poisson_reproduces_parcae(golden_dir: Path, name: str) -> None:
+    case = json.loads((golden_dir / "parcae/sampler.json").read_text())[name]
     exact = case["exact_per_sequence"]
     schedule = Poisson(mean=case["mean_recurrence"], max=200)
     assert schedule.mean == pytest.approx(exact["total"]["mean"], rel=1e-9)
@@ -153,8 +153,8 @@ def test_poisson_reproduces_parcae(shared: Path, name: str) -> None:
         check_exact(figures, exact[what])
 
 
-def test_poisson_curriculum_reproduces_parcae(shared: Path) -> None:
-    cases = json.loads((shared / "golden/parcae/sampler.json").read_text())["curricula"]
+def test_poisson_curriculum_reproduces_parcae(golden_dir: Path) -> None:
+    cases = json.loads((golden_dir / "parcae/sampler.json").read_text())["curricula"]
     assert len(cases) == 6
     for case in cases:
         schedule = PoissonCurriculum(

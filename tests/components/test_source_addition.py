@@ -103,8 +103,8 @@ class Given(Addition):
         return f"{split} {self.given}"
 
 
-def test_the_published_examples(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    golden = json.loads((shared / "golden" / "stars_addition" / "addition.json").read_text())
+def test_the_published_examples(golden_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = json.loads((golden_dir / "stars_addition" / "addition.json").read_text())
     theirs = {text: i for i, text in enumerate(golden["vocab"])}
     data = Data(source=component("source", "addition"), tokenizer=component("tokenizer", "characters"), length=32)
     for example in golden["examples"]:

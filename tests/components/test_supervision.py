@@ -177,8 +177,8 @@ class Published(Told):
 
 @pytest.mark.parametrize("steps", [4, 8])
 @pytest.mark.parametrize("folder", ["hf", "hf_gqa"])
-def test_exit_weighted_gives_ouro_s_losses(shared: Path, folder: str, steps: int) -> None:
-    golden = shared / "golden" / "ouro_tiny"
+def test_exit_weighted_gives_ouro_s_losses(golden_dir: Path, folder: str, steps: int) -> None:
+    golden = golden_dir / "ouro_tiny"
     tensors = load_file(golden / f"{folder}.expected.safetensors")
     t = Published(tensors, load_file(golden / folder / "model.safetensors")["lm_head.weight"], steps)
     p = tensors[f"ut{steps}/exit_pdf"].double()[:, t.batch.scored]

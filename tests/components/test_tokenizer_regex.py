@@ -13,8 +13,8 @@ from loopkit.components.tokenizer.regex import PATTERN, Regex
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((shared / "golden/readout_blind_spot/tokenizer.json").read_text())
+def golden(golden_dir: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((golden_dir / "readout_blind_spot/tokenizer.json").read_text())
     return found
 
 

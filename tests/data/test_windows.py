@@ -30,8 +30,8 @@ class Count(TokenStore):
         return np.arange(start, stop)
 
 
-def test_windows_of_the_paper(shared: Path) -> None:
-    cases = json.loads((shared / "golden/readout_blind_spot/windows.json").read_text())["cases"]
+def test_windows_of_the_paper(golden_dir: Path) -> None:
+    cases = json.loads((golden_dir / "readout_blind_spot/windows.json").read_text())["cases"]
     assert len(cases) == 15
     for case in cases:
         windows = Windows(Count(case["n_tokens"]), case["seq_len"], case["stride"])

@@ -68,8 +68,8 @@ def built(folder: Path) -> LoopedModel:
 
 
 @pytest.fixture(scope="module", params=["hf", "hf_gqa"])
-def case(request: pytest.FixtureRequest, shared: Path) -> tuple[LoopedModel, dict[str, Tensor]]:
-    folder = shared / "golden" / "ouro_tiny"
+def case(request: pytest.FixtureRequest, golden_dir: Path) -> tuple[LoopedModel, dict[str, Tensor]]:
+    folder = golden_dir / "ouro_tiny"
     return built(folder / request.param), load_file(folder / f"{request.param}.expected.safetensors")
 
 

@@ -90,9 +90,9 @@ def test_a_tied_head_comes_back_as_often_as_it_was_there(tmp_path: Path, head_to
     assert digests(tmp_path / "out") == digests(folder)
 
 
-def test_a_published_reference_comes_back(tmp_path: Path, shared: Path) -> None:
+def test_a_published_reference_comes_back(tmp_path: Path, golden_dir: Path) -> None:
     for name in ("hf", "hf_gqa"):
-        folder = shared / "golden" / "ouro_tiny" / name
+        folder = golden_dir / "ouro_tiny" / name
         import_folder(folder, RunFolder(tmp_path / name))
         assert export_run(tmp_path / name, tmp_path / f"{name}-out").unchanged
         assert digests(tmp_path / f"{name}-out") == digests(folder)

@@ -22,8 +22,8 @@ from loopkit.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path) -> Path:
-    return shared / "golden" / "huginn_tiny"
+def golden(golden_dir: Path) -> Path:
+    return golden_dir / "huginn_tiny"
 
 
 @pytest.fixture(scope="module")

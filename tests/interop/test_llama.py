@@ -183,7 +183,7 @@ def test_layers_that_are_not_there(folder: Path, tmp_path: Path, text: str, matc
     assert CliRunner().invoke(main, command).exit_code == 2
 
 
-def test_what_is_looped_already_is_not_retrofitted(shared: Path, tmp_path: Path) -> None:
+def test_what_is_looped_already_is_not_retrofitted(golden_dir: Path, tmp_path: Path) -> None:
     for name in ("huginn_tiny/hf", "ouro_tiny/hf"):
         with pytest.raises(ValueError, match="is looped already"):
-            import_folder(shared / "golden" / name, RunFolder(tmp_path / "run"), retrofit="prelude=1,core=1,coda=1")
+            import_folder(golden_dir / name, RunFolder(tmp_path / "run"), retrofit="prelude=1,core=1,coda=1")

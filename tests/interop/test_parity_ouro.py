@@ -69,13 +69,13 @@ def folder(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def theirs(request: pytest.FixtureRequest, shared: Path, runs: Path, folder: str) -> Reference:
-    return reference(shared / "golden" / "ouro_tiny", folder, request.param, runs / folder)
+def theirs(request: pytest.FixtureRequest, golden_dir: Path, runs: Path, folder: str) -> Reference:
+    return reference(golden_dir / "ouro_tiny", folder, request.param, runs / folder)
 
 
 @pytest.fixture
-def in_fp32(shared: Path, runs: Path, folder: str) -> Reference:
-    return reference(shared / "golden" / "ouro_tiny", folder, torch.float32, runs / folder)
+def in_fp32(golden_dir: Path, runs: Path, folder: str) -> Reference:
+    return reference(golden_dir / "ouro_tiny", folder, torch.float32, runs / folder)
 
 
 @pytest.mark.parametrize("loops", [4, 8])

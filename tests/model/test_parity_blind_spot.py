@@ -115,8 +115,8 @@ def reference(folder: Path, dtype: torch.dtype) -> Reference:
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def theirs(request: pytest.FixtureRequest, shared: Path) -> Reference:
-    return reference(shared / "golden" / "readout_blind_spot", request.param)
+def theirs(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
+    return reference(golden_dir / "readout_blind_spot", request.param)
 
 
 def run(theirs: Reference, case: str, labels: str = "labels") -> Trajectory:

@@ -116,8 +116,8 @@ def reference(folder: Path, dtype: torch.dtype) -> Reference:
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def theirs(request: pytest.FixtureRequest, shared: Path) -> Reference:
-    return reference(shared / "golden" / "huginn_tiny", request.param)
+def theirs(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
+    return reference(golden_dir / "huginn_tiny", request.param)
 
 
 def test_every_weight_of_the_checkpoint_has_its_place(theirs: Reference) -> None:
@@ -152,8 +152,8 @@ def test_from_a_given_state(theirs: Reference, steps: int) -> None:
     theirs.check(f"given_state/steps{steps}/logits", t.logits(steps))
 
 
-def test_prelude_and_raw_states(shared: Path) -> None:
-    theirs = reference(shared / "golden" / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
+def test_prelude_and_raw_states(golden_dir: Path) -> None:
+    theirs = reference(golden_dir / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
     t = theirs.run(4)
     theirs.check("prelude_output", t.e)
     theirs.check("zero_state/raw_state_after_step_1_to_4", torch.stack([t.state(k) for k in range(1, 5)]))

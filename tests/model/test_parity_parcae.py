@@ -44,8 +44,8 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, shared: Path, dtype: torch.dtype) -> Case:
-    folder = shared / "golden" / "parcae"
+def case(request: pytest.FixtureRequest, golden_dir: Path, dtype: torch.dtype) -> Case:
+    folder = golden_dir / "parcae"
     weights = load_file(folder / "weights.safetensors")
     expected = load_file(folder / f"expected{'_f64' if dtype == torch.float64 else ''}.safetensors")
     mine = {ours: weights[f"{request.param}/{theirs}"] for ours, theirs in NAMES.items()}
@@ -56,8 +56,8 @@ def case(request: pytest.FixtureRequest, shared: Path, dtype: torch.dtype) -> Ca
     return Case(request.param, dtype, module.to(dtype), expected)
 
 
-def test_every_case_of_the_fixture_is_covered(shared: Path) -> None:
-    found = json.loads((shared / "golden/parcae/case.json").read_text())
+def test_every_case_of_the_fixture_is_covered(golden_dir: Path) -> None:
+    found = json.loads((golden_dir / "parcae/case.json").read_text())
     assert set(found["cases"]) == set(CASES)
     spared = {{"C.weight": "project.weight"}.get(name, name) for name in found["no_weight_decay"]}
     assert spared == {NAMES[name] for name in Diagonal.no_decay} | {"project.weight"}
@@ -93,7 +93,7 @@ def test_eight_iterates_from_zero(case: Case) -> None:
 
 
 @torch.no_grad()
-def test_the_first_weights_are_the_reference_s(shared: Path) -> None:
-    weights = load_file(shared / "golden/parcae/weights.safetensors")
+def test_the_first_weights_are_the_reference_s(golden_dir: Path) -> None:
+    weights = load_file(golden_dir / "parcae/weights.safetensors")
     for ours, value in Diagonal(32).named_parameters():
         torch.testing.assert_close(value.data, weights[f"init_square/{NAMES[ours]}"], rtol=0, atol=2e-7)
