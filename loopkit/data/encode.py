@@ -107,10 +107,11 @@ def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Pa
         return facts | {"documents": count[0], "fingerprint": fingerprint}
 
     found = entry(root / "tokens", key, f"{name} split", build)
-    facts = found.facts | ({"words": None} if source.words is None else {})
+    store = TokenStore(found)
+    facts = found.facts | {"sha256": store.sha256} | ({"words": None} if source.words is None else {})
     report = Report(**{field: facts[field] for field in Report.__dataclass_fields__})
     pad = 0 if tokenizer.pad is None else tokenizer.pad
-    return Split(name, TokenStore(found), source.layout, report, pad, source.words)
+    return Split(name, store, source.layout, report, pad, source.words)
 
 
 def _pieces(documents: Iterable[Document], source: Source, tokenizer: Tokenizer) -> Iterator[Piece]:

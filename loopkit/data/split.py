@@ -29,6 +29,7 @@ class Report:
         unknown: Characters in them.
         dropped: Characters in no token at all.
         fingerprint: Digest of the source's text.
+        sha256: Digest of the tokens, and of which of them are learned.
     """
 
     tokens: int
@@ -40,6 +41,7 @@ class Report:
     unknown: int
     dropped: int
     fingerprint: str
+    sha256: str = ""
 
     @property
     def unknown_rate(self) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import numpy as np
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.data.answers import GROUPS, LEARN, TARGETS, Answers
-from loopkit.data.cache import Entry
+from loopkit.data.cache import Entry, file_digests
 from loopkit.data.pieces import Piece
 from loopkit.errors import UserError
 
@@ -134,6 +137,7 @@ class TokenStore:
 
     def __init__(self, entry: Entry) -> None:
         self.facts = entry.facts
+        self._folder = entry.folder
         dtype = np.dtype(entry.facts["dtype"])
         self._shards = [_map(entry.folder / _shard(i), dtype) for i in range(len(entry.facts["shards"]))]
         self._starts = np.cumsum([0, *entry.facts["shards"]]).tolist()
@@ -142,7 +146,6 @@ class TokenStore:
         self._learn = _map(learn, np.dtype(bool)) if learn.exists() else None
         targets = entry.folder / TARGETS
         self._targets = _map(targets, dtype) if targets.exists() else None
-        self._groups = entry.folder / GROUPS
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -179,10 +182,18 @@ class TokenStore:
 
     def groups(self) -> list[str | None]:
         """The group of each piece; empty where none has one."""
-        if not self._groups.exists():
+        file = self._folder / GROUPS
+        if not file.exists():
             return []
         names = [None, *self.facts["groups"]]
-        return [names[number] for number in np.fromfile(self._groups, dtype="<u4")]
+        return [names[number] for number in np.fromfile(file, dtype="<u4")]
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the tokens, their targets, and which of them are learned."""
+        # marks count words and bytes, and groups sort results: neither is trained on
+        trained = {name: digest for name, digest in file_digests(self._folder).items() if name not in (MARKS, GROUPS)}
+        return hashlib.sha256(json.dumps(trained, sort_keys=True).encode()).hexdigest()
 
     def boundaries(self) -> np.ndarray:
         """Tokens before each piece, and after the last: int64 ``[pieces + 1]``."""

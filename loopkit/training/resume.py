@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from loopkit.errors import UserError
@@ -54,8 +54,14 @@ def _differences(saved: Any, wanted: Any, path: Path) -> Iterator[tuple[Path, tu
         yield path, (saved, wanted)
 
 
-def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any], *, by_content: Collection[Path] = ()) -> list[str]:
     """Let a run go on if its recipe is still the same experiment.
+
+    Args:
+        saved: Values of the run's recipe, completed with the options that were added since (``Identity.completed``).
+        wanted: Values of the recipe now.
+        by_content: Keys, each with everything below it, that somebody else compares: what they name counts, and not
+            where it lies.
 
     Returns:
         The changes that are allowed but alter how numbers are computed, in words.
@@ -63,7 +69,7 @@ def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     Raises:
         OtherRecipe: If anything else changed, with the difference.
     """
-    found = differences(saved, wanted)
+    found = {path: pair for path, pair in differences(saved, wanted).items() if not _under(path, by_content)}
     refused = {path: pair for path, pair in found.items() if not _under(path, FREE + COMPUTED)}
     # one draw for each micro-step: another micro-batch is another experiment
     if ("train", "micro_batch") in found and wanted["train"]["loops_per"] == "micro_step":
@@ -79,7 +85,7 @@ def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     return [_line(path, *pair) for path, pair in found.items() if _under(path, COMPUTED)]
 
 
-def _under(path: Path, roots: tuple[Path, ...]) -> bool:
+def _under(path: Path, roots: Collection[Path]) -> bool:
     return any(path[: len(root)] == root for root in roots)
 
 
