@@ -2,6 +2,7 @@
 
 from loopkit.data.cache import cache_folder
 from loopkit.data.encode import prepare
+from loopkit.data.identity import OtherData, check_same_data, located, run_tokenizer
 from loopkit.data.rows import Examples, Row, step_sha
 from loopkit.data.sampler import Sampler
 from loopkit.data.scoring import Scoring
@@ -10,6 +11,7 @@ from loopkit.data.steps import StepData, Steps, rank_places
 
 __all__ = [
     "Examples",
+    "OtherData",
     "Prepared",
     "Report",
     "Row",
@@ -19,7 +21,10 @@ __all__ = [
     "StepData",
     "Steps",
     "cache_folder",
+    "check_same_data",
+    "located",
     "prepare",
     "rank_places",
+    "run_tokenizer",
     "step_sha",
 ]

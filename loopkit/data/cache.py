@@ -146,6 +146,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of an entry, by name, as its manifest states them."""
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return {name: file["sha256"] for name, file in manifest["files"].items()}
+
+
 def _body_sha256(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 

@@ -6,24 +6,35 @@ import numpy as np
 
 from loopkit.data.rows import IGNORE, Examples, Row
 from loopkit.data.store import TokenStore
+from loopkit.errors import UserError
 
 
 class PaddedExamples(Examples):
     """One document per row, whose loss is on its learned parts; rows are padded on their right.
 
     A document longer than ``length`` inputs loses the beginning of its prompt, as far as one token before its first
-    learned token, and then its end: what is learned is never cut away whole.
+    learned token, and then its end: what is learned is never cut away whole. Where documents have targets, tokens and
+    labels stand at the same places, and nothing is cut.
 
     Args:
         store: The tokens; each piece is a document.
         length: Most inputs in a row.
         documents: Take this many of the documents; ``None`` for all.
+
+    Raises:
+        UserError: If a document with targets is longer than ``length``.
     """
 
     def __init__(self, store: TokenStore, length: int, *, documents: int | None = None, pad: int = 0) -> None:
         self.store, self.length, self.pad = store, length, pad
         self._bounds = store.boundaries()
         self._documents = len(self._bounds) - 1 if documents is None else documents
+        longest = int(np.diff(self._bounds[: self._documents + 1]).max(initial=0))
+        if store.in_place and longest > length:
+            raise UserError(
+                f"data.length: {length} tokens cannot hold the longest example, which has {longest} and a target for "
+                f"each; set data.length to at least {longest}"
+            )
 
     def __len__(self) -> int:
         return self._documents
@@ -31,11 +42,15 @@ class PaddedExamples(Examples):
     @property
     def truncated(self) -> int:
         """Documents that do not fit and are cut."""
+        if self.store.in_place:
+            return 0
         return int(np.count_nonzero(np.diff(self._bounds[: self._documents + 1]) > self.length + 1))
 
     def row(self, index: int) -> Row:
         start, stop = int(self._bounds[index]), int(self._bounds[index + 1])
         learn = self.store.learned(start, stop)
+        if self.store.in_place:
+            return Row(self.store.read(start, stop), np.where(learn, self.store.targets(start, stop), IGNORE))
         excess = (stop - start) - (self.length + 1)
         if excess > 0:
             first_answer = 1 + int(np.argmax(learn[1:]))

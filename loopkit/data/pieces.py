@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from loopkit.components.source import Document, Part, count_lines
+from loopkit.components.source import Document, Part, Words, count_lines
 
 SIZE = 256
 """Least number of characters in a piece: near enough for slices of an evaluation, far enough to be fast."""
@@ -25,50 +25,59 @@ class Piece:
 
     Args:
         parts: The text; parts are encoded separately.
-        words: Whitespace-separated words and ends of line of what is learned in it.
+        words: Words of what is learned in it, as the source counts them; 0 where it has none.
         bytes: UTF-8 bytes of what is learned in it, joins included.
         key: The document that it ends in.
+        group: That of the document, where a piece is one.
     """
 
     parts: tuple[Part, ...]
     words: int
     bytes: int
     key: str
+    group: str | None = None
 
 
-def stream_pieces(documents: Iterable[Document], join: str | None, separable: bool) -> Iterator[Piece]:
+def stream_pieces(
+    documents: Iterable[Document], join: str | None, separable: bool, words: Words | None
+) -> Iterator[Piece]:
     """The pieces of a stream, whose texts concatenate to the documents with ``join`` between them.
 
     Args:
         documents: In order; their parts are taken together.
         join: Text between two documents; ``None`` for nothing.
         separable: Whether cuts inside a document are allowed, and pieces may span documents; else each is a piece.
+        words: What the words are.
     """
-    text, words, key = "", 0, ""  # waiting for a place to cut
+    text, count, key = "", 0, ""  # waiting for a place to cut
     for number, document in enumerate(documents):
         whole = document.text
         text += join if number and join else ""
         start = 0
         for stop in _cuts(whole, SIZE - len(text)) if separable else ():
-            yield _stream_piece(text + whole[start:stop], words + _words(whole[start:stop]), document.key)
-            text, words, start = "", 0, stop
-        extra = 0 if document.lines is None else document.lines - count_lines(whole)
+            yield _stream_piece(text + whole[start:stop], count + _count(whole[start:stop], words), document.key)
+            text, count, start = "", 0, stop
         text += whole[start:]
-        words += _words(whole[start:], last=True) + extra
+        count += _count(whole[start:], words, last=True)
+        if words == "words_and_lines" and document.lines is not None:
+            count += document.lines - count_lines(whole)
         key = document.key
         if not separable:
-            yield _stream_piece(text, words, key)
-            text, words = "", 0
-    if text or words:
-        yield _stream_piece(text, words, key)
+            yield _stream_piece(text, count, key)
+            text, count = "", 0
+    if text or count:
+        yield _stream_piece(text, count, key)
 
 
-def example_pieces(documents: Iterable[Document]) -> Iterator[Piece]:
-    """One piece for each document; words and bytes are those of the parts that are learned."""
+def example_pieces(documents: Iterable[Document], words: Words | None) -> Iterator[Piece]:
+    """One piece for each document; words and bytes are those of what is learned."""
     for document in documents:
-        learned = [part.text for part in document.parts if part.learn]
-        words = sum(_words(text, last=True) for text in learned)
-        yield Piece(document.parts, words, sum(len(text.encode()) for text in learned), document.key)
+        in_place = any(part.target is not None for part in document.parts)
+        learned = [part.target if in_place else part.text for part in document.parts if part.learn or in_place]
+        texts = [text for text in learned if text is not None]
+        count = sum(_count(text, words, last=True) for text in texts)
+        size = sum(len(text.encode()) for text in texts)
+        yield Piece(document.parts, count, size, document.key, document.group)
 
 
 def _cuts(text: str, wanted: int) -> Iterator[int]:
@@ -79,9 +88,12 @@ def _cuts(text: str, wanted: int) -> Iterator[int]:
         position = match.end() + SIZE
 
 
-def _words(text: str, last: bool = False) -> int:
-    """Words and ends of line; an unfinished line counts where the text is the ``last`` of its document."""
-    return len(text.split()) + (count_lines(text) if last else text.count("\n"))
+def _count(text: str, words: Words | None, last: bool = False) -> int:
+    """The words of a text; an unfinished line counts where the text is the ``last`` of its document."""
+    if words is None:
+        return 0
+    lines = 0 if words == "words" else count_lines(text) if last else text.count("\n")
+    return len(text.split()) + lines
 
 
 def _stream_piece(text: str, words: int, key: str) -> Piece:

@@ -20,7 +20,7 @@ IGNORE, PAD = -100, 2**30  # as in loop/, which cannot be imported without torch
 class Row:
     """One sequence before padding.
 
-    Shapes: int64 ``[T]`` each; ``labels`` are shifted, ``IGNORE`` where nothing is scored.
+    Shapes: int64 ``[T]`` each; a label is what its token is to predict, ``IGNORE`` where nothing is scored.
     """
 
     tokens: np.ndarray

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from loopkit.components.source import WORDS, Words
 from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples, Row
 from loopkit.data.store import Mark, TokenStore
@@ -24,11 +25,22 @@ class Scoring(Examples):
         mark: What the scored text holds; ``None`` where tokens are scored more than once or cut away, so that no number
             of words and bytes belongs to the sum of their losses.
         statement: What is scored, in one line for people.
+        words: What the words of the text are; ``None`` where it has none.
+        groups: The group of each sequence, where it has one; empty where none has.
     """
 
-    def __init__(self, inner: Examples, tokens_scored: int, mark: Mark | None, statement: str) -> None:
-        self.inner, self.tokens_scored, self.statement = inner, tokens_scored, statement
-        self.words = None if mark is None else mark.words
+    def __init__(
+        self,
+        inner: Examples,
+        tokens_scored: int,
+        mark: Mark | None,
+        statement: str,
+        words: Words | None,
+        groups: Sequence[str | None] = (),
+    ) -> None:
+        self.inner, self.tokens_scored, self.statement, self.groups = inner, tokens_scored, statement, groups
+        self.words = None if mark is None or words is None else mark.words
+        self.words_are = None if self.words is None or words is None else WORDS[words]
         self.bytes = None if mark is None else mark.bytes
         self.pad, self.width = inner.pad, inner.width
 
@@ -43,7 +55,14 @@ class Scoring(Examples):
 
 
 def score_stream(
-    store: TokenStore, name: str, length: int, stride: int | None, protocol: Protocol, max_tokens: int | None, pad: int
+    store: TokenStore,
+    name: str,
+    length: int,
+    stride: int | None,
+    protocol: Protocol,
+    max_tokens: int | None,
+    pad: int,
+    words: Words | None,
 ) -> Scoring:
     """Score a stream.
 
@@ -56,15 +75,18 @@ def score_stream(
         once = OnceWindows(store, length, length if stride is None else stride, stop=mark.tokens, pad=pad)
         overlap = f", {length - once.stride} tokens of context" if once.stride < length else ""
         how = f"each token but the first scored once, windows of {length}{overlap}"
-        return Scoring(once, once.targets, mark, f"{what}, {mark.words:,} words, {mark.bytes:,} bytes; {how}")
+        counts = "" if words is None else f"{mark.words:,} words, "
+        return Scoring(once, once.targets, mark, f"{what}, {counts}{mark.bytes:,} bytes; {how}", words)
     windows = Windows(store, length, max(length // 2, 1) if stride is None else stride, stop=mark.tokens, pad=pad)
     scored = windows.scored(range(len(windows)))
     distinct = (len(windows) - 1) * windows.stride + min(length, mark.tokens - 1)
     how = f"windows of {length} every {windows.stride} scored in full, {scored:,} scores of {distinct:,} tokens"
-    return Scoring(windows, scored, None, f"{what}; {how}; no figure per word or byte")
+    return Scoring(windows, scored, None, f"{what}; {how}; no figure per word or byte", words)
 
 
-def score_examples(store: TokenStore, name: str, length: int, max_tokens: int | None, pad: int) -> Scoring:
+def score_examples(
+    store: TokenStore, name: str, length: int, max_tokens: int | None, pad: int, words: Words | None
+) -> Scoring:
     """Score the learned parts of examples, each once."""
     bounds = store.boundaries()
     mark = store.mark_before(max_tokens)
@@ -72,7 +94,8 @@ def score_examples(store: TokenStore, name: str, length: int, max_tokens: int | 
     scored = examples.scored(range(len(examples)))
     cut = f"; {examples.truncated} of them cut to {length}, so no figure per word or byte" if examples.truncated else ""
     statement = f"{_what(store, name, mark)} in {len(examples):,} examples, {scored:,} of them answers and scored{cut}"
-    return Scoring(examples, scored, None if examples.truncated else mark, statement)
+    groups = store.groups()[: len(examples)]
+    return Scoring(examples, scored, None if examples.truncated else mark, statement, words, groups)
 
 
 def _what(store: TokenStore, name: str, mark: Mark) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from loopkit.components.source import Words
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples
@@ -22,22 +23,25 @@ class Report:
         documents: Documents.
         characters: Characters of the text.
         bytes: UTF-8 bytes of it, joins included; of examples, what is learned.
-        words: Words and ends of line of the original text; of examples, what is learned.
+        words: Words of the original text, as the source counts them; of examples, what is learned. ``None`` where the
+            source has none.
         unknown_tokens: Tokens that are the unknown one.
         unknown: Characters in them.
         dropped: Characters in no token at all.
         fingerprint: Digest of the source's text.
+        sha256: Digest of the tokens, and of which of them are learned.
     """
 
     tokens: int
     documents: int
     characters: int
     bytes: int
-    words: int
+    words: int | None
     unknown_tokens: int
     unknown: int
     dropped: int
     fingerprint: str
+    sha256: str = ""
 
     @property
     def unknown_rate(self) -> float:
@@ -64,6 +68,7 @@ class Split:
         layout: ``stream`` is cut into windows, ``examples`` are padded.
         report: What is in it.
         pad: Token that fills rows.
+        words: What its words are; ``None`` where it has none.
     """
 
     name: str
@@ -71,6 +76,7 @@ class Split:
     layout: str
     report: Report
     pad: int = 0
+    words: Words | None = None
 
     def examples(self, length: int, stride: int | None = None) -> Examples:
         """Sequences to train on: windows every ``stride`` tokens (``length`` if not given), or padded examples."""
@@ -94,8 +100,8 @@ class Split:
             ValueError: If the slice is too short, or the stride longer than the window.
         """
         if self.layout == "examples":
-            return score_examples(self.store, self.name, length, max_tokens, self.pad)
-        return score_stream(self.store, self.name, length, stride, protocol, max_tokens, self.pad)
+            return score_examples(self.store, self.name, length, max_tokens, self.pad, self.words)
+        return score_stream(self.store, self.name, length, stride, protocol, max_tokens, self.pad, self.words)
 
 
 @dataclass(frozen=True)

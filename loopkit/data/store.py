@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loopkit.components.tokenizer import Tokenizer
-from loopkit.data.cache import Entry
+from loopkit.data.answers import GROUPS, LEARN, TARGETS, Answers
+from loopkit.data.cache import Entry, file_digests
 from loopkit.data.pieces import Piece
 from loopkit.errors import UserError
 
@@ -23,7 +27,7 @@ SHARD = 2**26
 BATCH = 2**20
 """Characters that are encoded together."""
 
-MARKS, LEARN = "marks.bin", "learn.bin"
+MARKS = "marks.bin"
 COUNTS = ("characters", "bytes", "words", "unknown_tokens", "unknown", "dropped")
 
 
@@ -52,10 +56,11 @@ def write_store(
         Facts: dtype, tokens per shard, and the counts of the split.
 
     Raises:
-        ValueError: If there is nothing to learn in an example.
+        UserError: If there is nothing to learn in an example, or targets do not fit their text.
     """
     dtype = np.dtype("<u2" if tokenizer.size <= 2**16 else "<u4")
-    marks, shards, learn = array("I"), [0], bytearray()
+    marks, shards = array("I"), [0]
+    answers = Answers(dtype)
     counts = Counter(dict.fromkeys(COUNTS, 0))
     with ExitStack() as stack:
         shard = stack.enter_context((folder / _shard(0)).open("wb"))
@@ -63,19 +68,18 @@ def write_store(
             if shards[-1] >= SHARD:
                 shard = stack.enter_context((folder / _shard(len(shards))).open("wb"))
                 shards.append(0)
-            for piece, ids in _encode(batch, tokenizer):
+            for piece, ids, targets in _encode(batch, tokenizer):
                 numbers = np.concatenate(ids)
                 shard.write(numbers.astype(dtype).tobytes())
                 shards[-1] += len(numbers)
                 marks.extend((len(numbers), piece.bytes, piece.words))
                 counts.update(_counts(piece, numbers, tokenizer))
                 if examples:
-                    learn += _flags(piece, ids)
+                    answers.add(piece, ids, targets)
             tell(counts["characters"])
     (folder / MARKS).write_bytes(np.array(marks, dtype="<u4").tobytes())
-    if examples:
-        (folder / LEARN).write_bytes(learn)
-    return {"dtype": dtype.str, "shards": shards, "tokens": sum(shards)} | counts
+    facts = {"dtype": dtype.str, "shards": shards, "tokens": sum(shards)} | counts
+    return facts | (answers.write(folder) if examples else {})
 
 
 def _counts(piece: Piece, numbers: np.ndarray, tokenizer: Tokenizer) -> dict[str, int]:
@@ -91,14 +95,6 @@ def _counts(piece: Piece, numbers: np.ndarray, tokenizer: Tokenizer) -> dict[str
     }
 
 
-def _flags(piece: Piece, ids: list[np.ndarray]) -> bytes:
-    """For each token whether it is learned; the first one cannot be, as nothing comes before it."""
-    flags = np.concatenate([np.full(len(each), part.learn) for each, part in zip(ids, piece.parts, strict=True)])
-    if not flags[1:].any():
-        raise UserError(f"document {piece.key} leaves nothing to learn: no token of its answer follows another one")
-    return flags.tobytes()
-
-
 def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     batch: list[Piece] = []
     size = 0
@@ -112,13 +108,20 @@ def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield batch
 
 
-def _encode(batch: list[Piece], tokenizer: Tokenizer) -> Iterator[tuple[Piece, list[np.ndarray]]]:
-    """Each piece with the token numbers of each of its parts."""
+def _encode(
+    batch: list[Piece], tokenizer: Tokenizer
+) -> Iterator[tuple[Piece, list[np.ndarray], list[np.ndarray | None]]]:
+    """Each piece with the token numbers of each of its parts, and those of their targets."""
     parts = [part for piece in batch for part in piece.parts]
     plain = iter(tokenizer.encode([part.text for part in parts if not part.literal]))
     literal = iter(tokenizer.encode_literal([part.text for part in parts if part.literal]))
+    targets = iter(tokenizer.encode_literal([part.target for part in parts if part.target is not None]))
     for piece in batch:
-        yield piece, [next(literal if part.literal else plain) for part in piece.parts]
+        yield (
+            piece,
+            [next(literal if part.literal else plain) for part in piece.parts],
+            [None if part.target is None else next(targets) for part in piece.parts],
+        )
 
 
 def _shard(number: int) -> str:
@@ -134,12 +137,15 @@ class TokenStore:
 
     def __init__(self, entry: Entry) -> None:
         self.facts = entry.facts
+        self._folder = entry.folder
         dtype = np.dtype(entry.facts["dtype"])
         self._shards = [_map(entry.folder / _shard(i), dtype) for i in range(len(entry.facts["shards"]))]
         self._starts = np.cumsum([0, *entry.facts["shards"]]).tolist()
         self._marks = _map(entry.folder / MARKS, np.dtype("<u4")).reshape(-1, 3)
         learn = entry.folder / LEARN
         self._learn = _map(learn, np.dtype(bool)) if learn.exists() else None
+        targets = entry.folder / TARGETS
+        self._targets = _map(targets, dtype) if targets.exists() else None
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -160,6 +166,34 @@ class TokenStore:
     def learned(self, start: int, stop: int) -> np.ndarray:
         """Whether each token from ``start`` to ``stop`` (exclusive) is one that a model is trained to produce."""
         return np.ones(stop - start, dtype=bool) if self._learn is None else np.asarray(self._learn[start:stop])
+
+    @property
+    def in_place(self) -> bool:
+        """Whether tokens have targets of their own, in place of the tokens that follow them."""
+        return self._targets is not None
+
+    def targets(self, start: int, stop: int) -> np.ndarray:
+        """The targets of tokens ``start`` to ``stop`` (exclusive); 0 where there is none, which ``learned`` tells.
+
+        Shapes: int64 ``[stop - start]``.
+        """
+        assert self._targets is not None
+        return np.asarray(self._targets[start:stop]).astype(np.int64)
+
+    def groups(self) -> list[str | None]:
+        """The group of each piece; empty where none has one."""
+        file = self._folder / GROUPS
+        if not file.exists():
+            return []
+        names = [None, *self.facts["groups"]]
+        return [names[number] for number in np.fromfile(file, dtype="<u4")]
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the tokens, their targets, and which of them are learned."""
+        # marks count words and bytes, and groups sort results: neither is trained on
+        trained = {name: digest for name, digest in file_digests(self._folder).items() if name not in (MARKS, GROUPS)}
+        return hashlib.sha256(json.dumps(trained, sort_keys=True).encode()).hexdigest()
 
     def boundaries(self) -> np.ndarray:
         """Tokens before each piece, and after the last: int64 ``[pieces + 1]``."""

@@ -261,6 +261,8 @@ class _Outcome:
     def units(self, timed_batches: int) -> dict[str, str]:
         """Definitions and units of everything that is not self-explaining."""
         probed = merged([item.units for item in self.measured.values()], list(self.measured), "unit")
+        if self.scoring.words_are is not None:
+            probed["words"] = self.scoring.words_are
         if self.speed:
             what = f"each depth run alone and scored on {timed_batches} batches, median of 3, no cache"
             probed["tokens_per_s"] = f"tokens per second, {what}"
@@ -287,7 +289,8 @@ def _notes(model: LoopedModel, text: Split, scoring: Scoring) -> list[str]:
         notes.append("a component of this model depends on the number of loops run, so each depth is a pass of its own")
     if scoring.bytes is not None and text.report.lost_rate > 0:
         notes.append(
-            f"{text.report.lost_rate:.2%} of the characters are unknown to the tokenizer or dropped by it, and not "
-            "paid for in full: figures per word and byte compare only with those of runs that lose the same"
+            f"{text.report.lost_rate:.2%} of the characters do not come back from the tokenizer, which leaves them out "
+            "or changes them, and are not paid for in full: bits_per_byte and word_ppl are too low, and compare only "
+            "with those of runs that lose the same"
         )
     return notes

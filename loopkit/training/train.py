@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from loopkit.data import prepare
+from loopkit.data import check_same_data, located, prepare, run_tokenizer
 from loopkit.recipe import Recipe
 from loopkit.recipe.packages import require_packages
+from loopkit.runs.checkpoint import TOKENIZER
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.lock import held
+from loopkit.runs.provenance import read_provenance
 from loopkit.training import checkpoint
 from loopkit.training.cautions import cautions
 from loopkit.training.ceiling import Ceiling
@@ -57,6 +59,7 @@ def train(
         RunBusy: If another process is training this run.
         CheckpointProblem: If there is no whole checkpoint to resume from.
         OtherRecipe: If the recipe is not the one that the run was made with.
+        OtherData: If the data is not what the run was made with.
         ValueError: If data, sizes, patterns or devices do not fit the recipe, or a package is missing.
         Interrupted: If a signal ended training; a checkpoint has been written.
         Unhealthy: If ``train.health`` stopped the run.
@@ -90,7 +93,12 @@ def _prepare(
     if start is None and recipe.train.start_from is not None:
         weights_in(recipe.train.start_from)  # before any data is fetched
     trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
-    prepared = prepare(recipe.data, cache=cache, splits=_splits(recipe), progress=display.preparing)
+    tokenizer = None if start is None else run_tokenizer(recipe.data.tokenizer, start.checkpoint.path / TOKENIZER)
+    prepared = prepare(
+        recipe.data, cache=cache, splits=_splits(recipe), tokenizer=tokenizer, progress=display.preparing
+    )
+    if start is not None:
+        check_same_data(read_provenance(folder.provenance).get("data", {}), prepared)
     run = Session(recipe, folder, process, prepared, display, trackers, verbose)
     setup = run.begin(start, display.say)
     found = setup.ceiling()
@@ -108,7 +116,8 @@ def _start(recipe: Recipe, folder: RunFolder, process: Process, resume: bool, di
         return None
     start = last_start(folder, process, display.say)
     state = checkpoint.read_state(start.checkpoint)
-    for change in check_same(recipe.identity.completed(state["recipe"]), recipe.values):
+    earlier = recipe.identity.completed(state["recipe"])
+    for change in check_same(earlier, recipe.values, by_content=located(recipe.data)):
         display.say(f"resumed with another way of computing; numbers may differ by rounding:{change}")
     display.say(f"resuming {folder.path} after step {start.place.step}")
     return start

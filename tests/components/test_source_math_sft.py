@@ -69,7 +69,9 @@ def test_every_form_of_file_gives_the_same(tmp_path: Path, form: str) -> None:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), file)
     else:
         file.write_text(json.dumps(ROWS) if form == "json" else "\n".join(map(json.dumps, ROWS)))
-    assert list(read_rows(file, ("solution", "problem"))) == [(row["solution"], row["problem"]) for row in ROWS]
+    assert [row for _, row in read_rows(file, ("solution", "problem"))] == [
+        (row["solution"], row["problem"]) for row in ROWS
+    ]
     (tmp_path / "test.jsonl").write_text(json.dumps({"problem": "of test", "solution": "x"}))
     made = MathSft(path=tmp_path)
     assert problems(made, "test") == ["of test"]
@@ -120,11 +122,12 @@ def test_the_fingerprint_follows_content_and_options(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.jsonl", "{", r"a.jsonl:1: not JSON"),
-        ("a.jsonl", "[1]", r"a.jsonl:1: not a JSON object"),
-        ("a.jsonl", '{"problem": 3, "solution": "x"}', r"a.jsonl:1: 'problem' holds int, not text"),
+        ("a.jsonl", "1", r"a.jsonl:1: not a JSON object"),
+        ("a.jsonl", "[1]", r"a.jsonl: a JSON list, not one JSON object a line; rename it to end in .json"),
+        ("a.jsonl", '{"problem": 3, "solution": "x"}', r"a.jsonl:1: 'problem' is a value of type int, not text"),
         ("a.json", "[", r"a.json: not JSON"),
         ("a.json", "{}", r"a.json: not a JSON list"),
-        ("a.json", '[{"problem": "x", "solution": ["y"]}]', r"a.json: row 1: 'solution' holds list"),
+        ("a.json", '[{"problem": "x", "solution": ["y"]}]', r"a.json: row 1: 'solution' is a value of type list"),
         ("a.parquet", "no", r"a.parquet: not a parquet file"),
     ],
 )
@@ -218,7 +221,7 @@ def test_no_length_leaves_an_empty_target(shared: Path, tmp_path: Path, length: 
     ]
     made = source(tmp_path, rows)
     facts = write_store(
-        tmp_path, example_pieces(made.documents("train")), tokenizer, examples=True, tell=lambda _: None
+        tmp_path, example_pieces(made.documents("train"), None), tokenizer, examples=True, tell=lambda _: None
     )
     examples = PaddedExamples(TokenStore(Entry(tmp_path, facts)), length)
     for index, row in enumerate(rows):

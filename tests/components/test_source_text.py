@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loopkit.components.source import hub
+from loopkit.components.source import DataWarning, hub
 from loopkit.components.source.held_out import split_of
 from loopkit.components.source.text import Text
+from loopkit.errors import UserError
 
 SPLITS = ("train", "validation", "test")
 
 
 def texts(source: Text, split: str) -> list[str]:
     return [document.text for document in source.documents(split)]
+
+
+def all_of(path: Path, **options: Any) -> list[str]:
+    return texts(Text(path=path, validation=0.0, test=0.0, **options), "train")
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def test_parquet(tmp_path: Path) -> None:
     parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     parquet.write_table(arrow.table({"text": ["a", " ", "b"]}), tmp_path / "x.parquet")
     assert texts(Text(path=tmp_path, validation=0.0, test=0.0), "train") == ["a", "b"]
-    with pytest.raises(ValueError, match=r"no column 'body'; it has text; set data\.source\.key"):
+    with pytest.raises(ValueError, match=r"no column 'body'; it has text; set its name in data\.source"):
         texts(Text(path=tmp_path, key="body", validation=0.0, test=0.0), "train")
 
 
@@ -106,14 +114,102 @@ def test_the_fingerprint_follows_what_changes_the_text(many: Path) -> None:
     [
         ('{"text": "a"}\n{"text": \n', r":2: not JSON .*one JSON object a line"),
         ('{"body": "a"}\n', r":1: no text under 'text' \(it has 'body'\); set data\.source\.key"),
-        ("[1]\n", r":1: no text under 'text' \(it is not an object\)"),
-        ('{"text": 3}\n', r":1: no text under 'text'"),
+        ("1\n", r":1: not a JSON object"),
+        ('[{"text": "a"}]', r"x\.jsonl: a JSON list, .* rename it to end in \.json"),
+        ('{"text": "a"}\n{"text": 3}\n', r":2: 'text' is a value of type int, not text"),
+        ('{"text": "a"}\n{"text": null}\n', r":2: 'text' is null, not text; remove the row, or set data\.source\.key"),
+        ('\n{"text": "a\\ud83d"}\n', r":2: 'text' has \\ud83d at character 2, which is half of a surrogate pair"),
     ],
 )
 def test_wrong_json_lines_name_file_and_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "x.jsonl").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        texts(Text(path=tmp_path, validation=0.0, test=0.0), "train")
+    with pytest.raises(UserError, match=message):
+        all_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.JSONL", '{"text": "one"}\n{"text": "two"}\n'),
+        ("a.ndjson", '{"text": "one"}\n{"text": "two"}\n'),
+        ("a.json", '[{"text": "one"},\n {"text": "two"}]'),
+        ("a.JSON", '[{"text": "one"}, {"text": "two"}]'),
+        ("a.TXT", "one\n\ntwo\n"),
+        ("a", "one\n\ntwo\n"),
+    ],
+)
+def test_suffixes_in_any_case(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert all_of(tmp_path / name) == ["one", "two"]
+
+
+def test_splits_are_named_in_any_case(tmp_path: Path) -> None:
+    for name in ("TRAIN.TXT", "Valid-0.txt"):
+        (tmp_path / name).write_text(name)
+    assert texts(Text(path=tmp_path), "validation") == ["Valid-0.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n'), r"compressed with gzip; decompress it with gunzip"),
+        ("a.jsonl", gzip.compress(b'{"text": "a"}\n'), r"compressed with gzip"),
+        ("a.jsonl.zst", b"\x28\xb5\x2f\xfd rest", r"compressed with zstd; decompress it with zstd -d"),
+        ("a.parquet", gzip.compress(b"a"), r"compressed with gzip"),
+        ("a.txt", b"PAR1 rest", r"a parquet file; rename it to end in \.parquet"),
+        ("a.txt", "text".encode("utf-16"), r"UTF-16 text; convert it with iconv -f utf-16 -t utf-8"),
+        ("a.jsonl", '{"text": "a"}'.encode("utf-16-le"), r"byte 1 is 0, so this is not UTF-8 text but UTF-16"),
+        ("a.txt", b"version https://git-lfs.github.com/spec/v1\n", r"Git LFS.*git lfs pull"),
+        ("a.txt", b'\n{"text": "a"}\n{"text": "b"}\n', r"JSON lines, not plain text; rename it to end in \.jsonl"),
+        ("a.txt", b'{"text": "' + b"a" * 2**17 + b'"}\n', r"JSON lines, not plain text"),
+        ("a.text", b'[\n {"text": "a"}]', r"JSON list, not plain text; rename .* data\.source\.format to text"),
+        ("a.json", b'{"text": "a"}\n{"text": "b"}\n', r"not JSON .*call JSON lines \.jsonl"),
+    ],
+)
+def test_content_that_contradicts_the_suffix_is_refused(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name}: .*{message}"):
+        all_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", ["{a set}\n", "[1] See below.\n", '{"unfinished\n', "{1: 2}\n"])
+def test_braces_alone_are_plain_text(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    assert all_of(tmp_path / "a.txt") == [content.strip()]
+
+
+def test_the_format_may_be_stated(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('{"text": "one"}\n')
+    assert all_of(tmp_path / "a.txt", format="json_lines") == ["one"]
+    assert all_of(tmp_path / "a.txt", format="text") == ['{"text": "one"}']
+
+
+def test_files_that_are_not_read_are_listed(tmp_path: Path) -> None:
+    for name in ("train-00.jsonl", "train-02.jsonl"):
+        (tmp_path / name).write_text('{"text": "a"}\n')
+    (tmp_path / "train-01.jsonl.gz").write_bytes(gzip.compress(b'{"text": "b"}\n'))
+    (tmp_path / "README.md").write_text("about")
+    (tmp_path / ".hidden").write_text("mark")
+    listed = r"2 files are read and 2 are not: train-01\.jsonl\.gz, README\.md; decompress what is to be read"
+    with pytest.warns(DataWarning, match=listed):
+        assert all_of(tmp_path) == ["a", "a"]
+    (tmp_path / "README.md").unlink()
+    (tmp_path / "train-01.jsonl.gz").unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        all_of(tmp_path)
+
+
+def test_the_fingerprint_names_the_reader(tmp_path: Path) -> None:
+    """The same bytes under another suffix are other documents."""
+    prints = set()
+    for name in ("x", "x.jsonl", "x.json"):
+        (tmp_path / name).write_text('[{"text": "a"}]')
+        prints.add(Text(path=tmp_path / name).fingerprint("train"))
+    prints.add(Text(path=tmp_path / "x", format="json_lines").fingerprint("train"))
+    assert len(prints) == 4
 
 
 def test_wrong_choices_name_cause_and_remedy(tmp_path: Path) -> None:

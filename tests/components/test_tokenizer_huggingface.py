@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,33 @@ def test_nothing_is_added_padded_or_cut(words: Path) -> None:
     assert tokenizer.encode(["a b a b a"])[0].tolist() == [1, 2, 1, 2, 1]
     assert (tokenizer.unknown, tokenizer.eos, tokenizer.pad, tokenizer.bos) == (0, 3, 5, None)
     assert tokenizer.size == 6  # numbers run to 5, though there are five of them
-    assert tokenizer.lost("a xyz b") == Lost(unknown=3, dropped=2)
+    assert tokenizer.lost("a xyz b") == Lost(unknown=3, dropped=1)  # decoding puts one blank between words
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text", "lost"),
+    [
+        (tokenizers.normalizers.Lowercase(), "The End", 2),
+        (tokenizers.normalizers.BertNormalizer(lowercase=False, strip_accents=True), "café", 1),
+        (tokenizers.normalizers.NFC(), "cafe\u0301", 2),
+        (tokenizers.normalizers.Replace(tokenizers.Regex(" +"), " "), "a   b", 2),
+        (tokenizers.normalizers.Strip(), " a ", 2),
+    ],
+    ids=["lowercase", "accents", "NFC", "blanks", "strip"],
+)
+def test_what_normalization_changes_is_lost(tmp_path: Path, normalizer: Any, text: str, lost: int) -> None:
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(byte_alphabet(), []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert HuggingFace(path=tmp_path).lost(text) == Lost()
+    made.normalizer = normalizer
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert HuggingFace(path=tmp_path).lost(text) == Lost(dropped=lost)
+
+
+def byte_alphabet() -> dict[str, int]:
+    return {sign: number for number, sign in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
 
 
 def test_roles_from_options_and_configuration(words: Path) -> None:

@@ -16,6 +16,7 @@ from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.components.tokenizer.regex import Regex
 from loopkit.data import prepare
+from loopkit.errors import UserError
 from loopkit.recipe import component
 from loopkit.recipe.format import Data as DataSection
 from tests.data.toys import Choice, Data, Lines, Sums
@@ -36,9 +37,9 @@ def test_splits_are_encoded_and_reported(tmp_path: Path) -> None:
     prepared = prepare(toy(join="\n"), cache=tmp_path)
     train, validation = (prepared.splits[name] for name in ("train", "validation"))
     ids = train.store.read(0, len(train.store)).tolist()
-    assert prepared.tokenizer.decode(ids) == "ababc"  # the join is unknown: documents are fitted unjoined
+    assert prepared.tokenizer.decode(ids) == "abab\nc"
     assert train.report.tokens == train.report.characters == 6
-    assert (train.report.documents, train.report.unknown_tokens) == (2, 1)
+    assert (train.report.documents, train.report.unknown_tokens) == (2, 0)
     assert prepared.report["validation"]["unknown_rate"] == pytest.approx(1 / 3)
     assert prepared.report["validation"]["lost_rate"] == pytest.approx(1 / 3)
     assert validation.report.fingerprint == repr(["abz"])
@@ -76,6 +77,61 @@ def test_whatever_changes_the_tokens_is_encoded_anew(tmp_path: Path, changed: An
     assert len(list((tmp_path / "tokens").iterdir())) > before
 
 
+@pytest.mark.parametrize("what", ["source options", "source code", "tokenizer code"])
+def test_options_and_code_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A source whose fingerprint leaves something out is encoded anew all the same."""
+    first, second = toy(), toy()
+    prepare(first, cache=tmp_path, splits=["train"])
+    if what == "source options":
+        second.source.built.option = 2
+        monkeypatch.setattr(Choice, "options", property(lambda self: {"option": getattr(self.built, "option", 1)}))
+    else:
+        changed = Lines if what == "source code" else Characters
+        monkeypatch.setattr("loopkit.data.encode.code_version", lambda cls: f"new {cls is changed}")
+    prepare(second, cache=tmp_path, splits=["train"])
+    assert second.source.built.reads == 2
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".txt", ""])
+def test_equal_bytes_under_another_suffix_are_read_anew(tmp_path: Path, suffix: str) -> None:
+    """The cache never serves the tokens of another reader."""
+    content = '{"text": "one two"}\n'
+    counts = []
+    for name in ("a.jsonl", f"b{suffix}"):
+        (tmp_path / name).write_text(content)
+        options = {"type": "text", "path": str(tmp_path / name), "validation": 0, "test": 0}
+        if suffix != ".jsonl" and name.startswith("b"):
+            options["format"] = "text"
+        found = prepare(real(options, "bytes"), cache=tmp_path / "cache", splits=["train"])
+        counts.append(found.splits["train"].report.tokens)
+    assert counts == [7, 7 if suffix == ".jsonl" else len(content) - 1]
+
+
+def test_an_equal_folder_elsewhere_is_not_read_again(tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.txt").write_text("one one\n\ntwo")
+        options = {"type": "text", "path": str(tmp_path / name), "validation": 0, "test": 0}
+        prepare(real(options, "regex"), cache=tmp_path / "cache", splits=["train"])
+    assert len([folder for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()]) == 1
+
+
+def test_a_source_with_half_a_surrogate_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"source toy: document train:1 has \\ud800 at character 3"):
+        prepare(toy(Bytes(), texts={"train": ["a", "bc\ud800"]}), cache=tmp_path, splits=["train"])
+
+
+def test_a_vocabulary_is_fitted_on_what_is_encoded(tmp_path: Path) -> None:
+    """What joins documents is in the vocabulary, unless the paper's quirk is asked for."""
+    texts = {"train": ["one two one two"] * 3}
+    unknown = {}
+    for fit_joins in (True, False):
+        made = Regex(min_count=2, fit_joins=fit_joins)
+        prepared = prepare(toy(made, "\n\n", texts), cache=tmp_path / str(fit_joins), splits=["train"])
+        unknown[fit_joins] = prepared.splits["train"].report.unknown_tokens
+    assert unknown == {True: 0, False: 2}
+
+
 @pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")
 def test_damage_in_the_cache_is_repaired(tmp_path: Path) -> None:
     expected = prepare(toy(), cache=tmp_path).splits["train"].store.read(0, 5)
@@ -104,6 +160,30 @@ def test_examples(tmp_path: Path) -> None:
     assert examples.batch([1]).labels.tolist() == [[-100, -100, -100, ord("4")]]
     scoring = prepared.splits["validation"].scoring(16)
     assert (scoring.tokens_scored, scoring.bytes) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "meaning"),
+    [
+        ({"type": "text", "path": "FILE", "validation": 0, "test": 0}, 4, "runs of characters between blanks"),
+        ({"type": "text", "path": "FILE", "validation": 0, "test": 0, "unit": "line"}, 4, "runs of characters"),
+        ({"type": "wikitext", "path": "FOLDER", "variant": "2-raw"}, 4 + 3, "and one end of line for each line"),
+        ({"type": "addition", "train": 100, "validation": 5, "test": 5}, None, None),
+    ],
+)
+def test_a_source_states_what_its_words_are(
+    tmp_path: Path, source: dict[str, Any], words: int | None, meaning: str | None
+) -> None:
+    """What counts as a word is the source's to say; answers have none."""
+    file = tmp_path / "wiki.train.raw"
+    file.write_text("one two\n\nthree four\n")
+    source = {key: {"FILE": str(file), "FOLDER": str(tmp_path)}.get(value, value) for key, value in source.items()}
+    split = prepare(real(source, "bytes"), cache=tmp_path / "cache", splits=["train"]).splits["train"]
+    scoring = split.scoring(64)
+    assert split.report.words == scoring.words == words
+    assert (meaning is None) == (scoring.words_are is None)
+    assert meaning is None or meaning in scoring.words_are  # type: ignore[operator]
+    assert ("words" in scoring.statement) == (words is not None)
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
@@ -165,7 +245,14 @@ def test_mini_profiles_read_python_itself(tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path / "run").fingerprint() == prepared.tokenizer.fingerprint()
 
 
-PAPER = {"type": "regex", "max_size": 20000, "min_count": 2, "fit_on": ["train", "validation"], "unmatched": "drop"}
+PAPER = {
+    "type": "regex",
+    "max_size": 20000,
+    "min_count": 2,
+    "fit_on": ["train", "validation"],
+    "fit_joins": False,
+    "unmatched": "drop",
+}
 
 
 @pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")

@@ -40,7 +40,7 @@ def words_of(text: str) -> int:
 @given(TEXTS, JOINS, st.integers(1, 9), st.booleans())
 def test_pieces_are_the_joined_text(texts: list[str], join: str | None, size: int, separable: bool) -> None:
     with patch("loopkit.data.pieces.SIZE", size):
-        pieces = list(stream_pieces(documents(texts), join, separable))
+        pieces = list(stream_pieces(documents(texts), join, separable, "words_and_lines"))
     joined = (join or "").join(texts)
     assert "".join(map(text_of, pieces)) == joined
     assert sum(piece.bytes for piece in pieces) == len(joined.encode())
@@ -57,7 +57,7 @@ def test_cutting_changes_no_token(texts: list[str], join: str | None, size: int,
     joined = (join or "").join(texts)
     tokenizer.fit([joined, "a"])
     with patch("loopkit.data.pieces.SIZE", size):
-        pieces = list(stream_pieces(documents(texts), join, tokenizer.separable))
+        pieces = list(stream_pieces(documents(texts), join, tokenizer.separable, "words_and_lines"))
     (whole,) = tokenizer.encode([joined])
     parts = tokenizer.encode([text_of(piece) for piece in pieces])
     assert whole.tolist() == [number for part in parts for number in part.tolist()]
@@ -66,7 +66,7 @@ def test_cutting_changes_no_token(texts: list[str], join: str | None, size: int,
 def test_words_up_to_each_cut_are_exact() -> None:
     text = "one two three\nfour five six seven\n" * 10
     with patch("loopkit.data.pieces.SIZE", 20):
-        pieces = list(stream_pieces(documents([text]), None, True))
+        pieces = list(stream_pieces(documents([text]), None, True, "words_and_lines"))
     assert len(pieces) > 8
     for count in range(1, len(pieces)):
         read = "".join(map(text_of, pieces[:count]))
@@ -74,13 +74,13 @@ def test_words_up_to_each_cut_are_exact() -> None:
 
 
 def test_a_document_may_stand_for_more_lines_than_it_has() -> None:
-    (piece,) = stream_pieces([Document((Part("a b\n"),), "x", lines=4)], None, True)
+    (piece,) = stream_pieces([Document((Part("a b\n"),), "x", lines=4)], None, True, "words_and_lines")
     assert piece.words == 2 + 4
 
 
 def test_examples_count_what_is_learned() -> None:
     document = Document((Part("1 + 1 =", learn=False), Part(" é2\n")), "x")
-    (piece,) = example_pieces([document])
+    (piece,) = example_pieces([document], "words_and_lines")
     assert piece.parts == document.parts
     assert (piece.words, piece.bytes) == (2, 5)
 
@@ -93,7 +93,7 @@ def test_real_text_in_pieces(shared: Path, join: str | None) -> None:
     regex = Regex()
     regex.fit(document.text for document in lines)
     for tokenizer in (regex, HuggingFace(path=shared / "data/smollm2-tokenizer")):
-        pieces = list(stream_pieces(lines, join, tokenizer.separable))
+        pieces = list(stream_pieces(lines, join, tokenizer.separable, "words_and_lines"))
         assert len(pieces) > 300
         whole, *parts = tokenizer.encode([joined, *map(text_of, pieces)])
         assert whole.tolist() == [number for part in parts for number in part.tolist()]

@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> TokenStore:
 
 def score(store: TokenStore, **options: object) -> Scoring:
     settings = {"length": 64, "stride": None, "protocol": "once", "max_tokens": None} | options
-    return score_stream(store, "validation", pad=256, **settings)  # type: ignore[arg-type]
+    return score_stream(store, "validation", pad=256, words="words_and_lines", **settings)  # type: ignore[arg-type]
 
 
 def labels(scoring: Scoring) -> np.ndarray:
@@ -83,17 +83,17 @@ def test_paper_a_scores_overlapping_windows_in_full(store: TokenStore) -> None:
 
 def test_answers_are_scored(tmp_path: Path) -> None:
     store = examples_of(tmp_path, [f"{i}+1={i + 1}" for i in range(20)])
-    scoring = score_examples(store, "test", 32, None, pad=256)
+    scoring = score_examples(store, "test", 32, None, pad=256, words="words_and_lines")
     answers = [str(i + 1) for i in range(20)]
     assert scoring.tokens_scored == scoring.bytes == sum(map(len, answers))
     assert scoring.words == 2 * len(answers)  # a word and an end of line each
-    part = score_examples(store, "test", 32, 31, pad=256)
+    part = score_examples(store, "test", 32, 31, pad=256, words="words_and_lines")
     assert len(part) == 6
     assert (part.tokens_scored, part.bytes) == (6, 6)
     assert "the first 30 of" in part.statement
 
 
 def test_cut_answers_have_no_figure_per_word(tmp_path: Path) -> None:
-    scoring = score_examples(examples_of(tmp_path, ["1=abcdef"]), "test", 3, None, pad=0)
+    scoring = score_examples(examples_of(tmp_path, ["1=abcdef"]), "test", 3, None, pad=0, words="words_and_lines")
     assert (scoring.tokens_scored, scoring.words, scoring.bytes) == (3, None, None)
     assert "1 of them cut to 3" in scoring.statement

@@ -54,8 +54,9 @@ class Choice:
     def build(self) -> Any:
         return self.built
 
-    def plain(self) -> dict[str, Any]:
-        return {"type": type(self.built).__name__, "fit_on": list(getattr(self.built, "fit_on", ()))}
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"class": type(self.built).__name__, "fit_on": list(getattr(self.built, "fit_on", ()))}
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,14 @@ def store_of(
     """A stream of documents, encoded; bytes unless said otherwise."""
     documents = Lines({"train": list(texts)}).documents("train")
     used = Bytes() if tokenizer is None else tokenizer
-    pieces = stream_pieces(documents, join, used.separable)
+    pieces = stream_pieces(documents, join, used.separable, "words_and_lines")
     return _store(folder, pieces, used, examples=False)
 
 
 def examples_of(folder: Path, texts: Sequence[str]) -> TokenStore:
     """Sums, encoded as bytes."""
-    return _store(folder, example_pieces(Sums({"train": list(texts)}).documents("train")), Bytes(), examples=True)
+    pieces = example_pieces(Sums({"train": list(texts)}).documents("train"), "words_and_lines")
+    return _store(folder, pieces, Bytes(), examples=True)
 
 
 def _store(folder: Path, pieces: Any, tokenizer: Tokenizer, examples: bool) -> TokenStore:

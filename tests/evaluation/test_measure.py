@@ -41,6 +41,14 @@ def test_each_depth_equals_an_evaluation_at_that_depth_alone(make_case: MakeCase
         assert losses(run(case, [1, 2, 3, 8], read_as="trained")) != pytest.approx(together, rel=1e-5)
 
 
+def test_the_units_state_what_words_are(make_case: MakeCase) -> None:
+    assert run(make_case(), [1]).units["words"] == "runs of characters between blanks"
+    answers = make_case("data.source={type: addition, train: 50, validation: 4, test: 4}", "data.tokenizer=characters")
+    found = run(answers, [1])
+    assert "words" not in found.units
+    assert "word_ppl" not in found.depths[0]
+
+
 def test_eight_depths_take_eight_core_calls_a_batch(make_case: MakeCase) -> None:
     case = make_case()
     calls = 0

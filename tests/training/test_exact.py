@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from loopkit.data import OtherData
+from loopkit.recipe import Recipe
 from loopkit.runs import CheckpointProblem, RunFolder, read_metrics, read_provenance
 from loopkit.training.engine import Engine
 from loopkit.training.measure import Measurement
@@ -165,6 +168,51 @@ def test_another_experiment_may_not(recipe: Maker, tmp_path: Path) -> None:
     with pytest.raises(OtherRecipe, match=r"train\.lr\.peak: 0\.01 in the run, 0\.02 now"):
         fit(recipe("train.lr.peak=2e-2"), tmp_path / "run", resume=True)
     assert len(read_metrics(RunFolder(tmp_path / "run").metrics)) == 1
+
+
+def moved_texts(recipe: Recipe, folder: Path) -> list[str]:
+    """A copy of the texts of a recipe elsewhere, and the setting that names it."""
+    texts = folder / "elsewhere"
+    shutil.copytree(recipe.data.source.options["path"], texts)
+    return [f"data.source.path={texts}"]
+
+
+def test_equal_data_elsewhere_is_the_same_data(recipe: Maker, tmp_path: Path) -> None:
+    constant = "train.lr={type: constant, peak: 1e-2}"
+    fit(recipe(constant), tmp_path / "whole")
+    fit(recipe(constant, "train.steps=4"), tmp_path / "run")
+    fit(recipe(constant, *moved_texts(recipe(), tmp_path)), tmp_path / "run", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "run", 8)
+
+
+@pytest.mark.parametrize("recorded", ["digests", "counts"])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_other_data_is_refused(recipe: Maker, whole: Path, tmp_path: Path, split: str, recorded: str) -> None:
+    """The text decides, at the same place as well, and also where the run recorded counts alone."""
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(whole, folder.path)
+    if recorded == "counts":
+        facts = read_provenance(folder.provenance)
+        for report in facts["data"].values():
+            del report["sha256"]
+        folder.provenance.write_text(json.dumps(facts))
+    (setting,) = moved_texts(recipe(), tmp_path)
+    file = tmp_path / "elsewhere" / f"{split}.txt"
+    file.write_text(file.read_text() + "\n\nMore.")
+    with pytest.raises(
+        OtherData, match=rf"data\.source: the {split} split .*tokens in the run, .* now\); put the data"
+    ):
+        fit(recipe("train.steps=9", setting), folder.path, resume=True)
+    assert lines(folder.path) == lines(whole)
+
+
+def test_other_text_of_equal_length_is_refused(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    (setting,) = moved_texts(recipe(), tmp_path)
+    file = tmp_path / "elsewhere" / "train.txt"
+    file.write_text(file.read_text().replace("short", "sharp"))
+    with pytest.raises(OtherData, match="as many tokens, but not the same ones"):
+        fit(recipe("train.steps=9", setting), tmp_path / "run", resume=True)
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(recipe: Maker, whole: Path, tmp_path: Path) -> None:

@@ -12,6 +12,14 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 _ALIASES = {"valid": VALIDATION, "val": VALIDATION, "dev": VALIDATION}
 
 
+Words = Literal["words", "words_and_lines"]
+WORDS: dict[Words, str] = {
+    "words": "runs of characters between blanks",
+    "words_and_lines": "runs of characters between blanks, and one end of line for each line",
+}
+"""What a source may count as its words."""
+
+
 class DataWarning(UserWarning):
     """Something about the data that a careful reader of the results should know."""
 
@@ -24,11 +32,15 @@ class Part:
         text: The text.
         learn: Whether a model is trained to produce it; a prompt is read only.
         literal: Whether the text of a special token in it stays text: what users wrote cannot end their turn.
+        target: What a model is to say in place of each token of ``text``, at the same positions; it must have as many
+            tokens. In a document with targets nothing else is scored. ``None``: a learned part is scored as usual, each
+            token by what comes before it.
     """
 
     text: str
     learn: bool = True
     literal: bool = False
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,11 +52,14 @@ class Document:
         key: Names the document in messages, such as ``train:17``.
         lines: Ends of line that the document stands for in its file, including those of empty lines left out beside
             it; ``None`` counts the lines of the text.
+        group: What figures are reported for, beside those of all examples, such as a difficulty; of an ``examples``
+            source.
     """
 
     parts: tuple[Part, ...]
     key: str
     lines: int | None = None
+    group: str | None = None
 
     @property
     def text(self) -> str:
@@ -60,9 +75,13 @@ class Source(ABC):
 
     Args:
         join: Text between the documents of a stream; ``None`` puts nothing between them.
+        words: What the words of its text are, by which a perplexity per word divides: ``words`` are runs of characters
+            between blanks, ``words_and_lines`` counts ends of line too, as is usual for WikiText. ``None``: the text
+            has no words, and there is no such figure.
     """
 
     layout: ClassVar[Literal["stream", "examples"]] = "stream"
+    words: ClassVar[Words | None] = None
     join: str | None = None
 
     @abstractmethod

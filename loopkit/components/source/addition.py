@@ -27,7 +27,7 @@ class Addition(Source):
     """Problems such as ``1750+4733= 3846§``, of which the blank, the answer and its end are learned.
 
     Operands are drawn evenly from their range. No pair comes twice, and none that is held out is trained on, in either
-    order of its operands.
+    order of its operands. Its answers have no words, so there is no perplexity per word.
 
     Args:
         digits: Digits of an operand, the first of them not 0, unless ``low`` and ``high`` say otherwise.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,17 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.components.chat import chatml
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split, hub
+from loopkit.components.source import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    DataWarning,
+    Document,
+    Part,
+    Source,
+    canonical_split,
+    hub,
+)
 from loopkit.components.source.files import ROWS, files_by_split, fingerprint_files
 from loopkit.components.source.held_out import split_of
 from loopkit.components.source.rows import SUFFIXES, Row, as_texts, no_column, read_rows
@@ -35,9 +46,10 @@ HERE = "\0"
 class MathSft(Source):
     """Problems with solutions: the model reads the problem in ChatML and learns the solution and the end of its turn.
 
-    Rows that lack either are left out, blank ones too. Blank space around a problem or solution is removed, so that
-    tokens do not depend on where the prompt is cut from the answer. Marks of turns that stand in a problem or solution
-    stay text: they never become the tokens that begin or end a turn.
+    Rows that lack either are left out, blank ones too, and a warning counts them. Blank space around a problem or
+    solution is removed, so that tokens do not depend on where the prompt is cut from the answer. Marks of turns that
+    stand in a problem or solution stay text: they never become the tokens that begin or end a turn. Formulas have no
+    words, so there is no perplexity per word.
 
     Exactly one of path and dataset says where the rows are. A file called after a split is that split, so is one of the
     dataset; a validation or test split that does not exist is held out of train, by a hash of the problem.
@@ -82,6 +94,7 @@ class MathSft(Source):
         self.system = system
         self.sample, self.seed = sample, seed
         self.shares = {VALIDATION: validation, TEST: test}
+        self._warned: set[str] = set()
 
     def fingerprint(self, split: str) -> str:
         if self.dataset is not None:
@@ -89,7 +102,7 @@ class MathSft(Source):
             content = self.revision if pinned else {name: part._fingerprint for name, part in self._parts.items()}
             where: Any = [self.dataset, content]
         else:
-            where = {name: fingerprint_files(files) for name, files in self._files.items()}
+            where = {name: fingerprint_files(files, "json_lines") for name, files in self._files.items()}
         options = [self.columns, self.system, self.sample, self.seed, self.shares]
         return hashlib.sha256(json.dumps(["math_sft", canonical_split(split), where, options]).encode()).hexdigest()
 
@@ -151,23 +164,39 @@ class MathSft(Source):
         return chosen
 
     def _whole(self, name: str) -> Iterator[tuple[str, str]]:
-        """The rows of a split that have both a problem and a solution."""
-        for problem, solution in self._rows(name):
+        """The rows of a split that have both a problem and a solution; a warning counts the others."""
+        without: list[str] = []
+        rows = 0
+        for place, (problem, solution) in self._rows(name):
+            rows += 1
             if problem is not None and solution is not None and problem.strip() and solution.strip():
                 yield problem.strip(), solution.strip()
+            else:
+                without.append(place)
+        if without and name not in self._warned:
+            self._warned.add(name)
+            message = (
+                f"data.source: {len(without):,} of {rows:,} rows of the {name} split lack a text under one of "
+                f"{' and '.join(map(repr, self.columns))} and are left out, the first at {without[0]}"
+            )
+            warnings.warn(message, DataWarning, stacklevel=2)
 
-    def _rows(self, name: str) -> Iterator[Row]:
+    def _rows(self, name: str) -> Iterator[tuple[str, Row]]:
+        """The rows of a split with their places."""
         if self.dataset is None:
             for file in self._files[name]:
                 yield from read_rows(file, self.columns)
             return
-        part, where = self._parts[name], f"dataset {self.dataset}"
+        part, where = self._parts[name], f"dataset {self.dataset}, {name}"
         for column in self.columns:
             if column not in part.column_names:
                 raise no_column(where, column, part.column_names)
+        number = 0
         for batch in part.select_columns(list(self.columns)).iter(batch_size=ROWS):
-            columns = [batch[column] for column in self.columns]
-            yield from (as_texts(where, self.columns, row) for row in zip(*columns, strict=True))
+            for row in zip(*(batch[column] for column in self.columns), strict=True):
+                number += 1
+                place = f"{where}: row {number}"
+                yield place, as_texts(place, self.columns, row)
 
     @cached_property
     def _parts(self) -> dict[str, Any]:

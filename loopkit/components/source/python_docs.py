@@ -6,8 +6,19 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split, count_lines
+from loopkit.components.source import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Document,
+    Part,
+    Source,
+    Words,
+    canonical_split,
+    count_lines,
+)
 from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
@@ -18,12 +29,15 @@ class PythonDocs(Source):
 
     Topics that stand inside a longer one (``if`` in ``compound``) are left out: they would put validation text into
     train. About 370 kB remain. The text changes a little from one Python version to the next, and its fingerprint too.
+    Its words are runs of characters between blanks and ends of line, as those of WikiText, in whose place it stands.
 
     Args:
         join: Text put between two topics; null puts nothing.
         validation: Share of the characters held out for validation, in whole topics.
         test: Share of the characters held out for test, in whole topics.
     """
+
+    words: ClassVar[Words | None] = "words_and_lines"
 
     def __init__(self, *, join: str | None = "\n\n", validation: Fraction = 0.1, test: Fraction = 0.05) -> None:
         if validation + test >= 1:

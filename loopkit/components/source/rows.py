@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from loopkit.components.source.files import ROWS, text_lines
+from loopkit.components.source.files import REMEDY, parquet_columns, text_lines
+from loopkit.components.source.formats import Format, check_text, format_of
 from loopkit.errors import UserError
 
 SUFFIXES = frozenset({".jsonl", ".json", ".parquet"})
@@ -16,46 +17,61 @@ SUFFIXES = frozenset({".jsonl", ".json", ".parquet"})
 Row = tuple[str | None, ...]
 
 
-def read_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """The texts in some columns of every row, in order; None where there is null or nothing.
+def read_rows(file: Path, columns: Sequence[str], stated: Format | None = None) -> Iterator[tuple[str, Row]]:
+    """Every row in order: its place in the file, for messages, and the texts in some of its columns.
+
+    A text is None where there is null or nothing.
+
+    Args:
+        file: The file.
+        columns: Names of the columns.
+        stated: How the file is read; ``None``: as its suffix says, and as JSON lines where it says nothing.
 
     Raises:
-        ValueError: If the file is not of its form, no row can have such a column, or a value is not text.
+        UserError: If the file is not of its form, no row can have such a column, or a value is not text.
     """
-    if file.suffix == ".parquet":
+    form = format_of(file, "json_lines") if stated is None else stated
+    if form == "parquet":
         yield from _parquet(file, columns)
     else:
-        yield from _objects(file, columns)
+        yield from _texts(file, columns, json_objects(file, form))
+
+
+def json_objects(file: Path, form: Format) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of a file of JSON lines or a JSON list, with its place in the file.
+
+    Raises:
+        UserError: If the file is not of its form.
+    """
+    for place, row in _json_list(file) if form == "json" else _json_lines(file):
+        if not isinstance(row, dict):
+            raise UserError(f"{place}: not a JSON object; rows of named columns are expected")
+        yield place, row
 
 
 def as_texts(where: str, columns: Sequence[str], values: Sequence[Any]) -> Row:
     """One row's values, all of which must be text or null."""
-    for column, value in zip(columns, values, strict=True):
-        if value is not None and not isinstance(value, str):
-            kind = type(value).__name__
-            raise UserError(f"{where}: {column!r} holds {kind}, not text; name the columns in data.source")
-    return tuple(values)
+    pairs = zip(columns, values, strict=True)
+    return tuple(None if value is None else check_text(where, column, value, REMEDY) for column, value in pairs)
 
 
-def no_column(where: str, column: str, names: Sequence[str]) -> ValueError:
+def no_column(where: str, column: str, names: Sequence[str]) -> UserError:
     """The error of a table without a column."""
-    return ValueError(f"{where}: no column {column!r}; it has {', '.join(names)}; name the columns in data.source")
+    return UserError(f"{where}: no column {column!r}; it has {', '.join(names)}; name the columns in data.source")
 
 
-def _objects(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+def _texts(file: Path, columns: Sequence[str], rows: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Row]]:
     known: dict[str, None] = {}
-    for place, row in _json_list(file) if file.suffix == ".json" else _json_lines(file):
-        if not isinstance(row, dict):
-            raise UserError(f"{place}: not a JSON object; rows of named columns are expected")
+    for place, row in rows:
         known |= dict.fromkeys(row)
-        yield as_texts(place, columns, [row.get(column) for column in columns])
+        yield place, as_texts(place, columns, [row.get(column) for column in columns])
     for column in columns if known else ():  # JSON may leave nulls out, so only the whole file tells
         if column not in known:
             raise no_column(str(file), column, list(known))
 
 
 def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text_lines(file), 1):
+    for number, line in enumerate(text_lines(file, "json_lines"), 1):
         if line.strip():
             place = f"{file}:{number}"
             try:
@@ -66,7 +82,7 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _json_list(file: Path) -> Iterator[tuple[str, Any]]:
     try:
-        rows = json.loads("".join(text_lines(file)))
+        rows = json.loads("".join(text_lines(file, "json")))
     except json.JSONDecodeError as error:
         raise UserError(f"{file}: not JSON ({error}); call JSON lines .jsonl") from error
     if not isinstance(rows, list):
@@ -74,19 +90,10 @@ def _json_list(file: Path) -> Iterator[tuple[str, Any]]:
     yield from ((f"{file}: row {number}", row) for number, row in enumerate(rows, 1))
 
 
-def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.ParquetFile(file)
-    except pyarrow.ArrowInvalid as error:
-        raise UserError(f"{file}: not a parquet file ({error}); download it again") from error
-    with table:
-        names = table.schema_arrow.names
-        for column in columns:
-            if column not in names:
-                raise no_column(str(file), column, names)
-        for batch in table.iter_batches(batch_size=ROWS, columns=list(columns)):
-            values = [batch.column(column).to_pylist() for column in columns]
-            yield from (as_texts(str(file), columns, row) for row in zip(*values, strict=True))
+def _parquet(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    number = 0
+    for values in parquet_columns(file, columns):
+        for row in zip(*values, strict=True):
+            number += 1
+            place = f"{file}: row {number}"
+            yield place, as_texts(place, columns, row)

@@ -7,9 +7,20 @@ import json
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split, count_lines, hub
+from loopkit.components.source import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Document,
+    Part,
+    Source,
+    Words,
+    canonical_split,
+    count_lines,
+    hub,
+)
 from loopkit.components.source.files import (
     ROWS,
     check_column,
@@ -17,11 +28,12 @@ from loopkit.components.source.files import (
     files_by_split,
     find_files,
     fingerprint_files,
-    json_texts,
     parquet_texts,
     text_lines,
 )
+from loopkit.components.source.formats import Format, check_not_json, check_text, format_of
 from loopkit.components.source.held_out import split_of
+from loopkit.components.source.rows import json_objects
 from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
@@ -29,7 +41,7 @@ Unit = Literal["paragraph", "line", "file"]
 Reader = Callable[[], Iterator[str]]
 
 SUFFIXES = frozenset({".txt", ".md", ".jsonl", ".parquet"})
-"""Files of a folder that are read; a file that is named may have any suffix, and is plain text if it has another."""
+"""Files of a folder that are read; a file that is named may have any suffix."""
 
 
 @register("source", "text", layout="stream", exactly_one=("path", "files", "dataset"))
@@ -40,6 +52,11 @@ class Text(Source):
     (train.txt, validation-000.jsonl) is split by them; so is a dataset. A validation or test split that does not exist
     is held out of train: a hash of its text places a document, so equal documents never stand on both sides.
 
+    A file is read as its suffix says, in upper or lower case: .jsonl and .ndjson are JSON lines, .json is a JSON list,
+    .parquet is parquet, and anything else is plain text. A file whose content contradicts that is refused, and a
+    warning lists the files of a folder that are not read. Its words, for a perplexity per word, are runs of characters
+    between blanks.
+
     Args:
         path: A file, or a folder with .txt, .md, .jsonl or .parquet files, all levels.
         files: A file or folder for each split, as {train: a.txt, validation: b.txt}.
@@ -47,11 +64,14 @@ class Text(Source):
         config: Which configuration of the dataset.
         revision: Commit, branch or tag of the dataset; a commit lets a cached run start without the hub.
         key: Where the text is in a JSON line, parquet file or dataset.
+        format: How every file is read, whatever its suffix; null goes by the suffix.
         unit: What one document of a plain text file is.
         join: Text put between two documents; null puts nothing.
         validation: Share of the documents held out for validation, where there is no such split.
         test: Share of the documents held out for test, where there is no such split.
     """
+
+    words: ClassVar[Words | None] = "words"
 
     def __init__(
         self,
@@ -62,6 +82,7 @@ class Text(Source):
         config: str | None = None,
         revision: str | None = None,
         key: str = "text",
+        format: Literal["text", "json_lines", "json", "parquet"] | None = None,
         unit: Unit = "paragraph",
         join: str | None = "\n\n",
         validation: Fraction = 0.05,
@@ -77,6 +98,7 @@ class Text(Source):
         self.path, self.dataset, self.config, self.revision = path, dataset, config, revision
         self.files = None if files is None else {canonical_split(split): path for split, path in files.items()}
         self.key = key
+        self.format: Format | None = format
         self.unit = unit
         self.join = join
         self.shares = {VALIDATION: validation, TEST: test}
@@ -88,9 +110,13 @@ class Text(Source):
             content = self.revision if pinned else {name: part._fingerprint for name, part in self._rows.items()}
             where: Any = [self.dataset, self.config, content]
         else:
-            where = {name: fingerprint_files(files) for name, files in self._local_files.items()}
+            where = {name: self._fingerprint(files) for name, files in self._local_files.items()}
         record = ["text", split, where, self.key, self.unit, self.shares]
         return hashlib.sha256(json.dumps(record).encode()).hexdigest()
+
+    def _fingerprint(self, files: list[Path]) -> str:
+        content = fingerprint_files(files, "text")
+        return content if self.format is None else f"{self.format} {fingerprint_files(files)}"
 
     def documents(self, split: str) -> Iterator[Document]:
         split = canonical_split(split)
@@ -143,17 +169,28 @@ class Text(Source):
     def _column(self, part: Any) -> Iterator[str]:
         where = f"dataset {self.dataset}"
         check_column(where, self.key, part.column_names)
+        first = 1
         for batch in part.iter(batch_size=ROWS):
-            yield from filter(str.strip, column_texts(where, self.key, batch[self.key]))
+            yield from filter(str.strip, column_texts(where, self.key, batch[self.key], first))
+            first += len(batch[self.key])
 
     def _texts(self, files: list[Path]) -> Iterator[str]:
         for file in files:
-            if file.suffix == ".jsonl":
-                yield from filter(str.strip, json_texts(file, self.key))
-            elif file.suffix == ".parquet":
+            form = format_of(file, "text") if self.format is None else self.format
+            if form == "parquet":
                 yield from filter(str.strip, parquet_texts(file, self.key))
+            elif form != "text":
+                yield from filter(str.strip, (self._text_of(*item) for item in json_objects(file, form)))
             else:
+                if self.format is None:
+                    check_not_json(file)
                 yield from plain_documents(file, self.unit)
+
+    def _text_of(self, place: str, row: dict[str, Any]) -> str:
+        if self.key not in row:
+            there = ", ".join(map(repr, row)) or "nothing"
+            raise UserError(f"{place}: no text under {self.key!r} (it has {there}); set data.source.key")
+        return check_text(place, self.key, row[self.key], "remove the row, or set data.source.key")
 
 
 def plain_documents(file: Path, unit: Unit) -> Iterator[str]:

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loopkit.components.source import (
     TEST,
@@ -16,6 +16,7 @@ from loopkit.components.source import (
     Document,
     Part,
     Source,
+    Words,
     canonical_split,
     count_lines,
     hub,
@@ -53,6 +54,8 @@ class WikiText(Source):
         join: Text put between two lines; null joins them as they stand in the file.
         drop_empty: Leave out blank lines.
     """
+
+    words: ClassVar[Words | None] = "words_and_lines"
 
     def __init__(
         self,
@@ -111,8 +114,10 @@ class WikiText(Source):
         splits = hub.load_dataset(DATASET, self.config, self.revision, remedy)
         if split not in splits:
             raise UserError(f"wikitext: there is no split {split!r}; there are {', '.join(splits)}")
+        first = 1
         for batch in splits[split].iter(batch_size=ROWS):
-            yield from column_texts(DATASET, "text", batch["text"])
+            yield from column_texts(f"{DATASET}, {split}", "text", batch["text"], first)
+            first += len(batch["text"])
 
     def _files(self, split: str) -> list[Path]:
         assert self.path is not None
@@ -156,7 +161,7 @@ class WikiText(Source):
 
 def _local_rows(files: list[Path]) -> Iterator[str]:
     for file in files:
-        yield from parquet_texts(file, "text") if file.suffix == ".parquet" else text_lines(file)
+        yield from parquet_texts(file, "text") if file.suffix.lower() == ".parquet" else text_lines(file)
 
 
 def _document(split: str, text: str, line: int, blank: int) -> Document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,19 @@ class Lost:
 
     Args:
         unknown: Characters inside of tokens that became the unknown token.
-        dropped: Characters that became no token at all.
+        dropped: Characters that became no token at all, or come back as others, such as small letters for capitals.
     """
 
     unknown: int = 0
     dropped: int = 0
+
+
+def altered(text: str, back: str) -> int:
+    """How many characters it takes, at the least, to turn ``text`` into ``back``: 0 only where they are equal."""
+    if text == back:
+        return 0
+    before, after = Counter(text), Counter(back)
+    return max((before - after).total(), (after - before).total(), 1)
 
 
 class Tokenizer(ABC):
@@ -39,6 +48,8 @@ class Tokenizer(ABC):
         size: Number of tokens; numbers run from 0 to ``size - 1``.
         pad: Number of the padding token, if there is one; so for ``bos``, ``eos`` and ``unknown``.
         fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
+        fit_joins: Whether ``fit`` receives the texts that will be encoded, with what joins the documents of a stream;
+            else each document alone.
         separable: Whether cutting a text between a letter or digit and the blank or end of line after it, and encoding
             both parts, always gives what encoding the whole gives. Long streams are then encoded piece by piece; else
             each document is encoded by itself.
@@ -50,6 +61,7 @@ class Tokenizer(ABC):
     eos: int | None = None
     unknown: int | None = None
     fit_on: tuple[str, ...] = ()
+    fit_joins: bool = True
     separable: bool = False
 
     def fit(self, texts: Iterable[str]) -> None:  # noqa: B027  (a fixed vocabulary has nothing to learn)
@@ -74,8 +86,8 @@ class Tokenizer(ABC):
         """The text of token numbers; special tokens, the unknown one among them, are left out unless ``special``."""
 
     def lost(self, text: str) -> Lost:
-        """What encoding ``text`` loses."""
-        return Lost()
+        """What encoding ``text`` loses, judged by decoding it; a tokenizer that can tell faster overrides this."""
+        return Lost(dropped=altered(text, self.decode(self.encode([text])[0].tolist())))
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

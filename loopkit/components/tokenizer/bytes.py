@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from loopkit.components.tokenizer import Tokenizer
+from loopkit.components.tokenizer import Lost, Tokenizer
 from loopkit.registry import register
 
 
@@ -32,6 +32,9 @@ class Bytes(Tokenizer):
         shown = {256: "<pad>", 257: "<bos>", 258: "<eos>"} if special else {}
         found = b"".join(bytes([i]) if i < 256 else shown.get(i, "").encode() for i in map(int, ids))
         return found.decode(errors="replace")
+
+    def lost(self, text: str) -> Lost:
+        return Lost()
 
     def state(self) -> dict[str, Any]:
         return {}

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from loopkit.components.source.hub import reach_hub
-from loopkit.components.tokenizer import Lost, Tokenizer
+from loopkit.components.tokenizer import Lost, Tokenizer, altered
 from loopkit.errors import UserError
 from loopkit.registry import register
 
 if TYPE_CHECKING:
     import tokenizers
 
-PROBE = 'The Café\'s 12,345 naïve  words_of\tßtraße…\n\n  x=[1]; "日本語" \u200b🙂 end .\n'
+PROBE = (
+    'The Café\'s 12,345 naïve  words_of\tßtraße…\n\n  x=[1]; "日本語" \u200b🙂 end .\n'
+    "cafe\u0301 \ufb01n \u1112\u1161\u11ab \uff21 I\u0130 don 't \r\n do n't\n"
+)
+"""Text that comes back changed from a tokenizer that normalises, lowercases, strips or cleans up."""
 ROLES = ("pad", "bos", "eos", "unknown")
 _USUAL = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
@@ -87,12 +91,10 @@ class HuggingFace(Tokenizer):
         if self._lossless:
             return Lost()
         encoding = self._inner.encode(text, add_special_tokens=False)
-        covered = np.zeros(len(text), dtype=bool)
-        unknown = 0
-        for number, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
-            covered[start:stop] = True
-            unknown += (stop - start) * (number == self.unknown)
-        return Lost(unknown, int((~covered).sum()))
+        pairs = list(zip(encoding.ids, encoding.offsets, strict=True))
+        unknown = sum(stop - start for number, (start, stop) in pairs if number == self.unknown)
+        back = self.decode([number for number, _ in pairs if number != self.unknown], special=True)
+        return Lost(unknown, max(altered(text, back) - unknown, 0))
 
     def published(self) -> dict[str, Any]:
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}

@@ -26,15 +26,17 @@ class Regex(Counting):
         pattern: Python regular expression without groups that capture.
         max_size: Largest vocabulary, with the four special tokens; null for no limit.
         min_count: Tokens that occur less often in the fitted text become unknown.
-        fit_on: Splits that the vocabulary is counted on, document by document, before they are joined.
+        fit_on: Splits that the vocabulary is counted on.
+        fit_joins: Count on the text that is encoded, with what the source puts between documents; false counts each
+            document alone, so that a join that occurs nowhere else is unknown.
         unmatched: What becomes of characters that the pattern does not match, such as letters with accents: keep makes
             each a token of its own, drop makes it vanish.
 
     Raises:
         ValueError: If the pattern is no regular expression, captures groups, or matches the empty text.
 
-    Paper: there the vocabulary is counted on train and validation, and unmatched characters vanish; we default to
-    neither.
+    Paper: there the vocabulary is counted on train and validation, document by document, and unmatched characters
+    vanish; our defaults do none of these.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class Regex(Counting):
         max_size: PositiveInt | None = 20000,
         min_count: PositiveInt = 2,
         fit_on: tuple[str, ...] = ("train",),
+        fit_joins: bool = True,
         unmatched: Literal["keep", "drop"] = "keep",
     ) -> None:
         super().__init__(fit_on, max_size, min_count)
+        self.fit_joins = fit_joins
         self.pattern = pattern
         self.unmatched = unmatched
         self.separable = pattern == PATTERN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from loopkit.components.source import TRAIN, VALIDATION, Document
+from loopkit.components.source import TRAIN, VALIDATION, WORDS, Document
 from loopkit.testing.case import Violation, rule, saying
 from loopkit.testing.subject import Subject
 
@@ -43,8 +43,14 @@ def layout(subject: Subject) -> None:
         raise Violation(
             "a document of a stream has not exactly one part", hint='layout="examples" for prompts and answers'
         )
+    if stated == "stream" and any(
+        part.target is not None for document in documents(subject) for part in document.parts
+    ):
+        raise Violation("a document of a stream has targets", hint='layout="examples" for targets in place of tokens')
     if stated == "examples" and not any(part.learn for document in documents(subject) for part in document.parts):
         raise Violation("no part of its documents is to be learned", hint="Part(text, learn=True)")
+    if cls.words not in (None, *WORDS):
+        raise Violation("its words are none that can be counted", repr(cls.words), f"None, {' or '.join(WORDS)}")
 
 
 @rule("seed", KIND, after=("documents",))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
+from typing import ClassVar
 
 from pydantic import PositiveInt
 
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split
+from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, Words, canonical_split
 from loopkit.registry import register
 
 PARTS = {TRAIN: 1, VALIDATION: 10, TEST: 10}
@@ -24,6 +25,8 @@ class Template(Source):
         terms: Numbers in a line.
         join: Text put between two lines; null puts nothing.
     """
+
+    words: ClassVar[Words | None] = "words"  # what a perplexity per word divides by
 
     def __init__(self, *, lines: PositiveInt = 2000, terms: PositiveInt = 8, join: str | None = "\n") -> None:
         self.lines, self.terms, self.join = lines, terms, join

@@ -1,0 +1,97 @@
+"""Documents whose tokens have targets of their own, at the same places, and documents in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from loopkit.components.source import Document, Part, Source
+from loopkit.components.tokenizer.characters import Characters
+from loopkit.components.tokenizer.regex import Regex
+from loopkit.data import Prepared, prepare
+from loopkit.data.rows import IGNORE
+from loopkit.errors import UserError
+from tests.data.toys import Choice, Data
+
+PUZZLES = {"train": ["1.|.2", "..|21"], "validation": ["2.|1."]}
+"""Two by two squares: what is given, and a dot for what is to be found."""
+
+
+class Squares(Source):
+    """Each cell is a part: a given one is read, an empty one has a target."""
+
+    layout: ClassVar[Literal["stream", "examples"]] = "examples"
+
+    def __init__(self, target: str = "3") -> None:
+        self.target = target
+
+    def fingerprint(self, split: str) -> str:
+        return f"{split} {self.target}"
+
+    def documents(self, split: str) -> Iterator[Document]:
+        for number, text in enumerate(PUZZLES[split]):
+            parts = (Part(cell, target=self.target) if cell == "." else Part(cell) for cell in text)
+            yield Document(tuple(parts), f"{split}:{number}", group=f"{text.count('.')} empty")
+
+
+def prepared(folder: Path, source: Source | None = None, tokenizer: Any = None) -> Prepared:
+    made = Squares() if source is None else source
+    return prepare(Data(Choice(made), Choice(Characters() if tokenizer is None else tokenizer)), cache=folder)
+
+
+def test_labels_stand_at_their_tokens(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+    three = found.tokenizer.encode(["3"])[0].item()  # learned from the targets
+    examples = found.splits["train"].examples(5)
+    row = examples.row(0)
+    assert found.tokenizer.decode(row.tokens.tolist()) == "1.|.2"
+    assert row.labels.tolist() == [IGNORE, three, IGNORE, three, IGNORE]
+    assert examples.row(1).labels.tolist() == [three, three, IGNORE, IGNORE, IGNORE]
+    batch = examples.batch([0, 1])
+    assert batch.labels.shape == batch.tokens.shape == (2, 5)
+    assert examples.scored([0, 1]) == batch.num_scored == 4
+
+
+def test_targets_are_scored_once_in_groups(tmp_path: Path) -> None:
+    scoring = prepared(tmp_path).splits["train"].scoring(8)
+    assert (scoring.tokens_scored, scoring.bytes, scoring.words) == (4, 4, None)
+    assert scoring.groups == ["2 empty", "2 empty"]
+    assert prepared(tmp_path).splits["train"].scoring(8, max_tokens=5).groups == ["2 empty"]
+
+
+def test_a_puzzle_is_never_cut(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.length: 4 tokens cannot hold the longest example, which has 5"):
+        prepared(tmp_path).splits["train"].examples(4)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([Document((Part("ab", target="a"),), "x")], r"document x: 'ab' has 2 tokens and its target 'a' has 1"),
+        ([Document((Part("", target=""), Part("a")), "x")], "document x leaves nothing to learn"),
+        (
+            [Document((Part("a", target="b"),), "x"), Document((Part("a"), Part("b")), "y")],
+            "document y has no targets, unlike those before it",
+        ),
+        (
+            [Document((Part("a"), Part("b")), "x"), Document((Part("a", target="b"),), "y")],
+            "document y has targets, unlike those before it",
+        ),
+    ],
+)
+def test_targets_that_do_not_fit_are_refused(tmp_path: Path, documents: list[Document], message: str) -> None:
+    class Wrong(Squares):
+        def documents(self, split: str) -> Iterator[Document]:
+            return iter(documents)
+
+    with pytest.raises(UserError, match=message):
+        prepared(tmp_path, Wrong())
+
+
+def test_a_vocabulary_covers_targets(tmp_path: Path) -> None:
+    made = prepared(tmp_path, Squares("word"), Regex(min_count=1))
+    assert made.splits["train"].examples(5).scored([0, 1]) == 4
+    assert "word" in made.tokenizer.tokens  # type: ignore[attr-defined]
