@@ -10,6 +10,7 @@ the logits are formed a second time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def linear_nll(
     """
     dtype = _operand_dtype(z)
     flat, flat_labels = z.flatten(0, -2), labels.flatten()
-    with torch.autocast(z.device.type, enabled=False):
+    with _without_autocast(z):
         if torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad):
             guess = None if expected is None else expected.detach().flatten()
             values = _LinearNll.apply(flat, weight, bias, flat_labels, guess, dtype)
@@ -64,7 +65,7 @@ def linear_logits(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     dtype = _operand_dtype(z)
     wanted = torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad)
-    with torch.autocast(z.device.type, enabled=False):
+    with _without_autocast(z):
         # a product that keeps its sums wide has no derivative, so a gradient goes through widened operands
         matrix = widen(weight.to(dtype)) if wanted else _operand(weight, dtype)
         return _product(z, matrix, bias, dtype)
@@ -73,8 +74,14 @@ def linear_logits(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _operand_dtype(z: Tensor) -> torch.dtype:
     """The precision to which the operands of the product are rounded: that of autocast, which leaves fp64 alone."""
     device = z.device.type
-    narrow = z.dtype != torch.float64 and torch.is_autocast_enabled(device)
-    return torch.get_autocast_dtype(device) if narrow else z.dtype
+    if z.is_meta or z.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return z.dtype
+    return torch.get_autocast_dtype(device)
+
+
+def _without_autocast(z: Tensor) -> AbstractContextManager[Any]:
+    """No autocast on the device of a tensor; on ``meta`` there is none."""
+    return nullcontext() if z.is_meta else torch.autocast(z.device.type, enabled=False)
 
 
 def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:

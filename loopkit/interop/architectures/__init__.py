@@ -51,11 +51,13 @@ class Form(ABC):
         name: What it is called here.
         model_type: ``model_type`` of its configurations.
         classes: What ``architectures`` may name.
+        any_loops: Whether a model of this form can be told to run another number of loops than its configuration says.
     """
 
     name: ClassVar[str]
     model_type: ClassVar[str]
     classes: ClassVar[tuple[str, ...]]
+    any_loops: ClassVar[bool] = True
 
     @abstractmethod
     def read(self, config: Config) -> Reading:

@@ -27,6 +27,7 @@ class Llama(Form):
     name = "llama"
     model_type = "llama"
     classes = ("LlamaForCausalLM",)
+    any_loops = False
 
     def read(self, config: Config) -> Reading:
         model = read_decoder(config, "pre", carry="identity", gate="none")
