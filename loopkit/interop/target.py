@@ -9,7 +9,7 @@ from typing import Any
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.interop import layout
-from loopkit.interop.architectures import Form, forms
+from loopkit.interop.architectures import Form, forms, with_derived
 from loopkit.interop.keepsake import Keepsake
 from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import CONFIG, read_object
@@ -78,7 +78,8 @@ def folder_again(keepsake: Keepsake, recipe: Recipe, model: Mapping[str, Any], d
     if dtype is not None:
         config = config | {key: layout.WORDS[dtype] for key in ("dtype", "torch_dtype") if key in config}
         values[CONFIG] = config
-    links = form.links(model, length=length)
+    had = {name: entry.shape for shard in keepsake.shards.values() for name, entry in shard.header.entries.items()}
+    links = with_derived(form, form.links(model, length=length), model, had)
     theirs = _with_copies(links)
     headers = layout.as_kept(keepsake, theirs, dtype)
     copied = {name: keepsake.folder / name for name in keepsake.sha256 if name not in values}
@@ -113,7 +114,9 @@ def new_folder(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer, d
     form, config, wrong = min(said.values(), key=lambda item: len(item[2]))
     _refuse(form, wrong)
     config |= {"dtype": layout.WORDS[dtype]}
-    config |= {f"{role}_token_id": getattr(tokenizer, role) for role in ("bos", "eos", "pad")}
+    ends = tokenizer.ends
+    config |= {"bos_token_id": tokenizer.bos, "pad_token_id": tokenizer.pad}
+    config |= {"eos_token_id": list(ends) if len(ends) > 1 else tokenizer.eos}
     links = form.links(model, length=recipe.data.length)
     headers = layout.new(_once(links), dtype)
     files = tokenizer.published()

@@ -95,7 +95,10 @@ class Trajectory:
         return self._once("readout", k, at, lambda: self.model.read(self.state(k), k, at, within=self))
 
     def logits(self, k: int, at: int | None = None) -> Tensor:
-        """``[B, T, V]`` fp32, also under autocast. Not kept: the caller holds it. Losses use ``nll``, which never holds them all."""
+        """``[B, T, V]`` fp32, also under autocast.
+
+        Not kept: the caller holds it. Losses use ``nll``, which never holds them all.
+        """
         return self.model.head(self.readout(k, at))
 
     def ran(self, k: int) -> Tensor | None:

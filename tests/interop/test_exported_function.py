@@ -55,7 +55,7 @@ def test_every_form_has_a_configuration_here() -> None:
 @pytest.mark.parametrize("schedule", [*FIXED, *RANGES], ids=lambda schedule: "-".join(map(str, schedule.values())))
 @pytest.mark.parametrize("form", forms().values(), ids=lambda form: form.name)
 def test_loops_are_written_noted_or_refused(form: Form, schedule: dict[str, Any], tmp_path: Path) -> None:
-    """A form that has one number of loops is refused to any other run; a range of loops becomes its mean with a note."""
+    """A form with one number of loops is refused to any other run; a range of loops becomes its mean with a note."""
     most = schedule.get("loops") or schedule["max"]
     reading = reading_of(form, CONFIGS[form.name])
     if not form.any_loops and most > 1:

@@ -38,6 +38,7 @@ class Tokenizer(ABC):
     Args:
         size: Number of tokens; numbers run from 0 to ``size - 1``.
         pad: Number of the padding token, if there is one; so for ``bos``, ``eos`` and ``unknown``.
+        other_ends: Tokens other than ``eos`` that end a text as well.
         fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
         separable: Whether cutting a text between a letter or digit and the blank or end of line after it, and encoding
             both parts, always gives what encoding the whole gives. Long streams are then encoded piece by piece; else
@@ -49,8 +50,15 @@ class Tokenizer(ABC):
     bos: int | None = None
     eos: int | None = None
     unknown: int | None = None
+    other_ends: tuple[int, ...] = ()
     fit_on: tuple[str, ...] = ()
     separable: bool = False
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a text, ``eos`` first; generation stops at each of them."""
+        first = () if self.eos is None else (self.eos,)
+        return tuple(dict.fromkeys((*first, *self.other_ends)))
 
     def fit(self, texts: Iterable[str]) -> None:  # noqa: B027  (a fixed vocabulary has nothing to learn)
         """Learn the vocabulary; nothing to do where it is fixed."""
