@@ -31,7 +31,7 @@ class Completed:
 
 
 class Stops:
-    """Where a text ends: at the tokenizer's end of text, or at any of some strings.
+    """Where a text ends: at any of the tokenizer's ends of text, or at any of some strings.
 
     A string that is one special token of the vocabulary ends the text as a token, because special tokens spell
     nothing; any other ends it where it is spelt, also across tokens.
@@ -46,7 +46,7 @@ class Stops:
             raise UserError("a stop string cannot be empty: every text would stop at once")
         self.tokenizer = tokenizer
         tokens = {text: _special(tokenizer, text) for text in strings}
-        self.eos = {token for token in (tokenizer.eos, *tokens.values()) if token is not None}
+        self.eos = {token for token in (*tokenizer.ends, *tokens.values()) if token is not None}
         self.strings = [text for text, token in tokens.items() if token is None]
         self._window = max((len(text.encode()) for text in self.strings), default=0) + _SLACK
 
@@ -89,7 +89,7 @@ def complete(
         prompts: Texts.
         depth: Loops, >= 1.
         max_tokens: Most new tokens, for all or one for each.
-        stop: Strings that end a text, beside the tokenizer's end of text.
+        stop: Strings that end a text, beside the tokenizer's ends of text.
         sampling: How tokens are chosen.
         cache: Policy by which keys and values are kept; ``None``: none are.
         watch: Told the number of a prompt and its new tokens after each one.

@@ -12,7 +12,7 @@ from loopkit.errors import UserError
 from loopkit.inference.policy import FULL, not_cacheable, policy
 from loopkit.inference.prompts import Ids, check_prompts, left_padded, positions_of, sample_of
 from loopkit.inference.sampling import GREEDY, Sampling
-from loopkit.loop import IGNORE, Batch, Cache, LoopedModel, Loops, widen
+from loopkit.loop import IGNORE, Batch, Cache, LoopedModel, Loops
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class _Running:
             noise_key=(self.sampling.seed, 0),
             cache=self.cache,
         )
-        logits = widen(self.model.head(t.readout(self.depth)[:, -1]))
+        logits = self.model.head(t.readout(self.depth)[:, -1])
         places = self.batch.positions[:, -1] + 1
         tokens = self.sampling.choose(logits, self.batch.sample, places)
         for number, token in zip(self.numbers, tokens.tolist(), strict=True):

@@ -95,7 +95,7 @@ def export_run(
         unchanged = hashes == {name: shard.sha256 for name, shard in keepsake.shards.items()}
         assert unchanged or sha256(weights.path) != keepsake.weights, "weights that nobody trained have changed"
     types = tuple(WORDS[kind] for kind in target.types)
-    notes = target.notes + _rounding(target, weights)
+    notes = target.notes + (() if unchanged else target.caveats) + _rounding(target, weights)
     return Exported(out, target.form.name, checkpoint.step, unchanged, types, notes, tuple(warnings))
 
 

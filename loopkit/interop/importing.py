@@ -11,7 +11,7 @@ import numpy as np
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
-from loopkit.interop.architectures import Form, Reading, form_of
+from loopkit.interop.architectures import Form, Reading, form_of, with_derived
 from loopkit.interop.config import Config
 from loopkit.interop.keepsake import FOLDER, keep, write_layout
 from loopkit.interop.links import Links, Shape
@@ -19,8 +19,9 @@ from loopkit.interop.published import Published, PublishedError
 from loopkit.interop.retrofit import Retrofit, retrofitted
 from loopkit.interop.tables import keep_tables, wrong_tables
 from loopkit.interop.tensor_file import Header, write_tensors
+from loopkit.interop.tokenizer import choose_tokenizer
 from loopkit.model import LoopedModel, build_model
-from loopkit.recipe import Recipe, component, recipe_of, yaml_text
+from loopkit.recipe import Recipe, recipe_of, yaml_text
 from loopkit.runs import Checkpoint, RunExists, RunFolder, write_json, write_text
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import RESOLVED, TOKENIZER, WEIGHTS, begin_checkpoint, publish_checkpoint
@@ -105,11 +106,15 @@ def import_folder(
     try:
         work.path.mkdir(parents=True)
         files = keep(published, work)
-        chosen, built = _tokenizer(work, tokenizer, reading)
+        own = f"{work.imported.name}/{FOLDER}"
+        found = choose_tokenizer(published, work.path / own, own, tokenizer, int(reading.model["vocabulary"]))
+        chosen, built = found.plain, found.tokenizer
         values = _recipe(published, reading, chosen)
         recipe = recipe_of(values, folder.recipe.with_name(f"{folder.name}.yaml"), overrides)
         model = on_meta(recipe, built)
-        links = form.links(plain_model(recipe, model), length=reading.length)
+        plain = plain_model(recipe, model)
+        there = {name: entry.shape for name, entry in published.tensors.items()}
+        links = with_derived(form, form.links(plain, length=reading.length), plain, there)
         if retrofit is not None:
             layers = int(reading.model["core"])
             reading, links = retrofitted(reading, links, Retrofit.parse(retrofit, layers), RETROFITTED_LOOPS)
@@ -127,8 +132,7 @@ def import_folder(
         raise
     count = sum(parameter.numel() for parameter in model.parameters())
     checkpoint = Checkpoint(folder.checkpoint(0), step)
-    name = recipe.data.tokenizer.name
-    notes = reading.notes + _about_tokenizer(name, published, tokenizer)
+    name, notes = recipe.data.tokenizer.name, reading.notes + found.notes
     return Imported(folder, checkpoint, form.name, count, name, reading.loops, published.left_out, notes)
 
 
@@ -156,31 +160,6 @@ def shapes_of(model: LoopedModel) -> dict[str, Shape]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         first.setdefault(id(tensor), (name, tuple(tensor.shape)))
     return dict(first.values())
-
-
-def _tokenizer(work: RunFolder, wanted: str | None, reading: Reading) -> tuple[dict[str, Any], Tokenizer]:
-    """What the recipe says of the tokenizer, and the tokenizer."""
-    own = work.imported / FOLDER
-    rows = int(reading.model["vocabulary"])
-    if wanted is not None and not Path(wanted).exists():
-        plain: dict[str, Any] = {"type": wanted}
-        made = component("tokenizer", plain).build()
-        if made.fit_on:
-            raise UserError(f"--tokenizer {wanted} learns its vocabulary from a text; give one that is fixed")
-        return plain, made
-    if wanted is None and not (own / "tokenizer.json").is_file():
-        plain = {"type": "numbers", "size": rows}
-        return plain, component("tokenizer", plain).build()
-    path = own if wanted is None else Path(wanted).resolve()
-    shown = f"imported/{FOLDER}" if wanted is None else str(path)
-    made = component("tokenizer", {"type": "huggingface", "path": str(path)}).build()
-    return {"type": "huggingface", "path": shown}, made
-
-
-def _about_tokenizer(name: str, published: Published, wanted: str | None) -> tuple[str, ...]:
-    if wanted is None and name == "numbers":
-        return (f"{published.path} has no tokenizer.json: text is token numbers; --tokenizer gives it another",)
-    return ()
 
 
 def _recipe(published: Published, reading: Reading, tokenizer: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from typing import Any
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.interop import layout
-from loopkit.interop.architectures import Form, forms
-from loopkit.interop.config import Config
+from loopkit.interop.architectures import Form, forms, with_derived
 from loopkit.interop.keepsake import Keepsake
 from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import CONFIG, read_object
-from loopkit.interop.sayable import Unsayable, differences, read_back
+from loopkit.interop.sayable import LoopRange, Unsayable, differences, read_back, reading_of
 from loopkit.interop.tensor_file import Header
 from loopkit.recipe import Recipe
 
@@ -32,6 +31,8 @@ class Target:
         copied: Files that are copied as they are, by name.
         values: JSON files by name.
         notes: What the user should know.
+        caveats: Where the published model computes something else than loopkit does; a folder that is given back
+            unchanged has none that it had not before.
     """
 
     form: Form
@@ -40,6 +41,7 @@ class Target:
     copied: Mapping[str, Path] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -62,19 +64,22 @@ def folder_again(keepsake: Keepsake, recipe: Recipe, model: Mapping[str, Any], d
     """
     keepsake.check()
     form = forms()[keepsake.form]
-    config, values, notes = read_object(keepsake.folder / CONFIG), {}, []
-    if differences(model, form, config):
-        before = form.write(read_back(form, config), loops=1, length=1)
-        after = form.write(model, loops=1, length=1)
+    config, values, loops = read_object(keepsake.folder / CONFIG), {}, LoopRange.of(recipe)
+    reading, notes = reading_of(form, config), list(loops.notes)
+    length = max(reading.length, recipe.data.length)
+    if differences(model, loops, form, config) or length != reading.length:
+        before = form.write(read_back(form, config), loops=reading.loops, length=reading.length)
+        after = form.write(model, loops=loops.usual, length=length)
         changed = {key: value for key, value in after.items() if before.get(key) != value}
         config = config | changed
-        _refuse(form, differences(model, form, config))
+        _refuse(form, differences(model, loops, form, config))
         values[CONFIG] = config
         notes.append(f"config.json is not the imported one: {', '.join(changed)} changed with the recipe")
     if dtype is not None:
         config = config | {key: layout.WORDS[dtype] for key in ("dtype", "torch_dtype") if key in config}
         values[CONFIG] = config
-    links = form.links(model, length=form.read(Config(config, ignore=config)).length)
+    had = {name: entry.shape for shard in keepsake.shards.values() for name, entry in shard.header.entries.items()}
+    links = with_derived(form, form.links(model, length=length), model, had)
     theirs = _with_copies(links)
     headers = layout.as_kept(keepsake, theirs, dtype)
     copied = {name: keepsake.folder / name for name in keepsake.sha256 if name not in values}
@@ -86,7 +91,7 @@ def folder_again(keepsake: Keepsake, recipe: Recipe, model: Mapping[str, Any], d
     elif dtype is not None and len(headers) > 1:
         copied = {name: path for name, path in copied.items() if not name.endswith(".safetensors.index.json")}
         values |= _index(headers)
-    return Target(form, links, headers, copied, values, tuple(notes))
+    return Target(form, links, headers, copied, values, tuple(notes), reading.notes)
 
 
 def new_folder(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer, dtype: str) -> Target:
@@ -101,26 +106,25 @@ def new_folder(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer, d
     Raises:
         Unsayable: If no form can, with what stands in the way of the nearest.
     """
-    schedule = recipe.train.schedule.build()
-    loops = max(round(schedule.mean), 1)
+    loops = LoopRange.of(recipe)
     said: dict[str, tuple[Form, dict[str, Any], list[str]]] = {}
     for name, form in forms().items():
-        config = form.write(model, loops=loops, length=recipe.data.length)
-        said[name] = (form, config, differences(model, form, config))
+        config = form.write(model, loops=loops.usual, length=recipe.data.length)
+        said[name] = (form, config, differences(model, loops, form, config))
     form, config, wrong = min(said.values(), key=lambda item: len(item[2]))
     _refuse(form, wrong)
     config |= {"dtype": layout.WORDS[dtype]}
-    config |= {f"{role}_token_id": getattr(tokenizer, role) for role in ("bos", "eos", "pad")}
+    ends = tokenizer.ends
+    config |= {"bos_token_id": tokenizer.bos, "pad_token_id": tokenizer.pad}
+    config |= {"eos_token_id": list(ends) if len(ends) > 1 else tokenizer.eos}
     links = form.links(model, length=recipe.data.length)
     headers = layout.new(_once(links), dtype)
     files = tokenizer.published()
-    notes = [f"the published form has no range of loops: it runs {loops}, the mean of training, unless told otherwise"]
-    if schedule.bounds[0] == schedule.bounds[1]:
-        notes = []
+    notes = list(loops.notes)
     if not files:
         notes.append(f"tokenizer '{recipe.data.tokenizer.name}' has no Hugging Face form: the folder has none")
     values = {CONFIG: dict(sorted(config.items()))} | files | _index(headers)
-    return Target(form, links, headers, {}, values, tuple(notes))
+    return Target(form, links, headers, {}, values, tuple(notes), reading_of(form, config).notes)
 
 
 def _refuse(form: Form, wrong: list[str]) -> None:

@@ -17,7 +17,6 @@ from loopkit.loop.cache import Cache
 from loopkit.loop.looped_model import LoopedModel
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
-from loopkit.loop.precision import widen
 from loopkit.loop.step import Step
 
 _ROWS = 4096  # tokens whose logits are formed at once where no loss needs them
@@ -97,8 +96,11 @@ class Trajectory:
         return self._once("readout", k, at, lambda: self.model.read(self.state(k), k, at, within=self))
 
     def logits(self, k: int, at: int | None = None) -> Tensor:
-        """``[B, T, V]`` fp32. Not kept: the caller holds it. Losses use ``nll``, which never holds them all."""
-        return widen(self.model.head(self.readout(k, at)))
+        """``[B, T, V]`` fp32, also under autocast.
+
+        Not kept: the caller holds it. Losses use ``nll``, which never holds them all.
+        """
+        return self.model.head(self.readout(k, at))
 
     def ran(self, k: int) -> Tensor | None:
         """``[B]`` bool: which sequences loop ``k`` computed, between a late start and an early stop; ``None``: all."""

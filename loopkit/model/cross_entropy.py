@@ -10,10 +10,14 @@ the logits are formed a second time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from loopkit.loop import widen
 
 LOGITS = 2**26
 """Logits formed at once: 256 MB in fp32. Smaller parts were slower, because each repacks the matrix."""
@@ -34,18 +38,73 @@ def linear_nll(
     Returns:
         ``[...]`` in nats; fp32, or fp64 if ``z`` is.
     """
-    device = z.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else z.dtype
+    dtype = _operand_dtype(z)
     flat, flat_labels = z.flatten(0, -2), labels.flatten()
-    with torch.autocast(device, enabled=False):
+    with _without_autocast(z):
         if torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad):
             guess = None if expected is None else expected.detach().flatten()
             values = _LinearNll.apply(flat, weight, bias, flat_labels, guess, dtype)
         else:
-            narrow = weight.to(dtype)
+            matrix = _operand(weight, dtype)
             parts = _parts(flat, weight)
-            values = torch.cat([_log_p(flat[part], narrow, bias, flat_labels[part], dtype)[1] for part in parts])
+            values = torch.cat([_log_p(flat[part], matrix, bias, flat_labels[part], dtype)[1] for part in parts])
     return values.view(labels.shape)
+
+
+def linear_logits(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The logits ``z W^T + b``, whose log-softmax ``linear_nll`` reads: the same operands, products and sums.
+
+    Args:
+        z: ``[..., D]``.
+        weight: ``[V, D]``.
+        bias: ``[V]`` or ``None``.
+
+    Returns:
+        ``[..., V]`` fp32, or fp64 if ``z`` is. Under autocast ``z`` and ``W`` are rounded, as for any matrix product;
+        the logits are not.
+    """
+    dtype = _operand_dtype(z)
+    wanted = torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad)
+    with _without_autocast(z):
+        # a product that keeps its sums wide has no derivative, so a gradient goes through widened operands
+        matrix = widen(weight.to(dtype)) if wanted else _operand(weight, dtype)
+        return _product(z, matrix, bias, dtype)
+
+
+def _operand_dtype(z: Tensor) -> torch.dtype:
+    """The precision to which the operands of the product are rounded: that of autocast, which leaves fp64 alone."""
+    device = z.device.type
+    if z.is_meta or z.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return z.dtype
+    return torch.get_autocast_dtype(device)
+
+
+def _without_autocast(z: Tensor) -> AbstractContextManager[Any]:
+    """No autocast on the device of a tensor; on ``meta`` there is none."""
+    return nullcontext() if z.is_meta else torch.autocast(z.device.type, enabled=False)
+
+
+def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The matrix for ``_product``: rounded to ``dtype``, and widened where the device would round the sums as well."""
+    rounded = weight.to(dtype)
+    return rounded if rounded.is_cuda else widen(rounded)
+
+
+def _product(z: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """``z W^T + b`` with ``z`` rounded to ``dtype``; summed and left in at least fp32.
+
+    Args:
+        z: ``[..., D]``.
+        matrix: Result of ``_operand``.
+        bias: ``[V]`` or ``None``.
+        dtype: Result of ``_operand_dtype``.
+    """
+    rounded = z.to(dtype)
+    if matrix.dtype.itemsize >= torch.float32.itemsize:
+        logits = F.linear(rounded.to(matrix.dtype), matrix)
+    else:
+        logits = torch.mm(rounded.flatten(0, -2), matrix.T, out_dtype=torch.float32).unflatten(0, z.shape[:-1])
+    return logits if bias is None else logits + bias.to(logits.dtype)
 
 
 def _parts(z_ND: Tensor, weight_VD: Tensor) -> Iterator[slice]:
@@ -56,13 +115,9 @@ def _parts(z_ND: Tensor, weight_VD: Tensor) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, max(tokens, 1), max(size, 1)))
 
 
-def _log_p(z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _log_p(z: Tensor, matrix: Tensor, bias: Tensor | None, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Log-probabilities of all tokens and nll of the labels, in at least fp32."""
-    logits = z.to(dtype) @ weight.T
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    if bias is not None:
-        logits = logits.to(wide) + bias.to(wide)
-    log_p = torch.log_softmax(logits, dim=-1, dtype=wide)
+    log_p = torch.log_softmax(_product(z, matrix, bias, dtype), dim=-1)
     return log_p, -log_p.gather(1, labels[:, None]).squeeze(1)
 
 
@@ -87,12 +142,12 @@ class _LinearNll(torch.autograd.Function):
         guess: Tensor | None,
         dtype: torch.dtype,
     ) -> Tensor:
-        narrow = weight.to(dtype)
+        matrix, narrow = _operand(weight, dtype), weight.to(dtype)
         values, grad_z = [], torch.empty_like(z)
         grad_weight = torch.zeros_like(weight)
         grad_bias = None if bias is None else torch.zeros_like(bias)
         for part in _parts(z, weight):
-            log_p, nll = _log_p(z[part], narrow, bias, labels[part], dtype)
+            log_p, nll = _log_p(z[part], matrix, bias, labels[part], dtype)
             values.append(nll)
             p = _residual(log_p, labels[part])
             p_narrow = p.to(dtype)
@@ -146,11 +201,11 @@ def _again(
     dtype: torch.dtype, z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of matrix and bias for any gradient of the values."""
-    narrow = weight.to(dtype)
+    matrix = _operand(weight, dtype)
     grad_weight = torch.zeros_like(weight)
     grad_bias = None if bias is None else torch.zeros_like(bias)
     for part in _parts(z, weight):
-        log_p, _ = _log_p(z[part], narrow, bias, labels[part], dtype)
+        log_p, _ = _log_p(z[part], matrix, bias, labels[part], dtype)
         p = _residual(log_p, labels[part]).mul_(grad[part, None])
         grad_weight += p.to(dtype).T @ z[part].to(dtype)
         if grad_bias is not None:

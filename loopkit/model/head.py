@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from loopkit.model.cross_entropy import linear_nll
+from loopkit.model.cross_entropy import linear_logits, linear_nll
 
 
 class Head(nn.Linear):
     """Logits, or directly the loss of labels.
 
-    Computes in the precision of its input where that is finer than the weights', so that a state read in fp64 is scored
-    in fp64.
+    Computes in the precision of its input, so that a state read in fp64 is scored in fp64; under autocast the operands
+    are rounded. Sums are never narrower than fp32, and neither logits nor losses are rounded after them.
 
     Args:
         width: Channels of the readout.
@@ -36,6 +35,4 @@ class Head(nn.Linear):
         """
         if labels is not None:
             return linear_nll(z, self.weight, self.bias, labels, expected)
-        if z.dtype.itemsize > self.weight.dtype.itemsize:
-            return F.linear(z, self.weight.to(z.dtype), None if self.bias is None else self.bias.to(z.dtype))
-        return F.linear(z, self.weight, self.bias)
+        return linear_logits(z, self.weight, self.bias)

@@ -6,13 +6,14 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from loopkit.errors import UserError
 from loopkit.registry.annotations import AnnotationReader, UnreadableAnnotation
+from loopkit.registry.inheritance import ImportedName, dotted_name, imported_names
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.register import check_registration
 from loopkit.registry.schema import MISSING, Option, Provider, Schema
@@ -34,6 +35,7 @@ class Module:
     tree: ast.Module
     classes: dict[str, ast.ClassDef]
     aliases: dict[str, ast.expr]
+    imports: dict[str, ImportedName]
 
 
 def parse(file: Path) -> Module:
@@ -63,7 +65,7 @@ def _parse(file: Path, modified: int, size: int) -> Module:
         for node in tree.body
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
     }
-    return Module(file, tree, classes, aliases)
+    return Module(file, tree, classes, aliases, imported_names(tree, file))
 
 
 def read_components(file: Path, provider: Provider) -> Iterator[Schema]:
@@ -119,15 +121,50 @@ def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Pro
     )
 
 
-def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> tuple[dict[str, int], dict[str, Option]]:
-    """Wiring, with the line of each name, and options of a class's constructor, or of the nearest base's in the same
-    file."""
+Constructor = tuple[dict[str, int], dict[str, Option]]
+"""Wiring, with the line of each name, and options."""
+
+
+def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> Constructor:
+    """The constructor of a class, or of the nearest base that has one, in this file or in one that it imports."""
+    return _own_or_inherited(module, node, docs, ()) or ({}, {})
+
+
+def _own_or_inherited(
+    module: Module, node: ast.ClassDef, docs: dict[str, str], below: tuple[ast.ClassDef, ...]
+) -> Constructor | None:
     init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
-    if init is None:
-        for base in node.bases:
-            if isinstance(base, ast.Name) and base.id in module.classes:
-                return _constructor(module, module.classes[base.id], docs)
-        return {}, {}
+    if init is not None:
+        return _read_constructor(module, node, init, docs)
+    for base in node.bases:
+        home, parent = _class(module, dotted_name(base))
+        if home is None or parent is None or parent in below:
+            continue
+        described = argument_docs(inspect.cleandoc(ast.get_docstring(parent, clean=False) or "")) | docs
+        found = _own_or_inherited(home, parent, described, (*below, node))
+        if found is not None and home.file != module.file:  # lines count in the component's own file
+            wiring, options = found
+            lines = {name: replace(option, line=node.lineno) for name, option in options.items()}
+            return dict.fromkeys(wiring, node.lineno), lines
+        if found is not None:
+            return found
+    return None
+
+
+def _class(module: Module, names: list[str]) -> tuple[Module | None, ast.ClassDef | None]:
+    """The class that a name stands for in a module, with the module that defines it; none where that is not known."""
+    if len(names) == 1 and names[0] in module.classes:
+        return module, module.classes[names[0]]
+    if not names or names[0] not in module.imports:
+        return None, None
+    home, name = module.imports[names[0]].below(*names[1:]).split() if names[1:] else module.imports[names[0]].split()
+    file = home.file()
+    if file is None or file == module.file:
+        return None, None
+    return _class(parse(file), [name])
+
+
+def _read_constructor(module: Module, node: ast.ClassDef, init: ast.FunctionDef, docs: dict[str, str]) -> Constructor:
     arguments = init.args
     if catch_all := arguments.kwarg or arguments.vararg:
         why = f"{node.name}: '{catch_all.arg}' hides options; name each one"

@@ -202,7 +202,10 @@ def activations(
     states = (total + 1) * length * model.width * 4
     readouts = 2 * reads * length * model.width * 4  # and their gradients
     return Activations(
-        fixed=round(spread * (fixed + (4 + 4 + 2) * model.vocabulary * model.width)),
+        # the head's gradient, its sum so far, and the matrix in bf16; the CPU widens that one again for its sums
+        fixed=round(
+            spread * (fixed + (4 + 4 + 2 + (4 if autocast and device == "cpu" else 0)) * model.vocabulary * model.width)
+        ),
         per_sequence=round(spread * (once + backprop * per_loop + recomputed + states + readouts)),
         last_loop=0 if checkpointing else round(spread * per_loop),
         recomputed=round(spread * recomputed),

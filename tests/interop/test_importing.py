@@ -203,14 +203,14 @@ def test_another_architecture(tmp_path: Path, change: dict[str, Any]) -> None:
 def test_tensors_that_are_not_those_of_the_configuration(tmp_path: Path) -> None:
     weights = tensors()
     del weights["model.layers.1.self_attn.k_proj.weight"]
-    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(2)
+    weights["model.layers.0.self_attn.rotary_emb.scale"] = torch.ones(2)
     weights["model.layers.0.mlp.up_proj.weight"] = torch.ones(WIDTH, INSIDE)  # transposed
     folder = write(tmp_path / "ouro", weights)
     with pytest.raises(PublishedError) as caught:
         import_folder(folder, RunFolder(tmp_path / "run"))
     text = str(caught.value)
     assert "missing: model.layers.1.self_attn.k_proj.weight" in text
-    assert "unknown to this form: model.layers.0.self_attn.rotary_emb.inv_freq" in text
+    assert "unknown to this form: model.layers.0.self_attn.rotary_emb.scale" in text
     assert f"up_proj.weight: the file has [{WIDTH}, {INSIDE}], config.json says [{INSIDE}, {WIDTH}]" in text
 
 

@@ -129,6 +129,73 @@ def test_constructors_are_inherited_within_a_file(tmp_path: Path) -> None:
     assert child.wiring == ("width",)
 
 
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An importable package of two modules; one holds a component with a constructor, one is for its children."""
+    (folder := tmp_path / "family_of_norms").mkdir()
+    (folder / "__init__.py").write_text("from family_of_norms.base import Mine as Parent\n")
+    body = BODY.format(options="eps: float = 1.0, centred: bool = False").replace(
+        '"""A norm."""', '"""A norm.\n\n    Args:\n        eps: Floor.\n        centred: Of the parent.\n    """'
+    )
+    (folder / "base.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("imports", "base"),
+    [
+        ("from family_of_norms.base import Mine", "Mine"),
+        ("from family_of_norms.base import Mine as Other", "Other"),
+        ("from family_of_norms import base", "base.Mine"),
+        ("import family_of_norms.base", "family_of_norms.base.Mine"),
+        ("import family_of_norms.base as b", "b.Mine"),
+        ("from family_of_norms import Parent", "Parent"),
+        ("from .base import Mine", "Mine"),
+        ("from . import base", "base.Mine"),
+        ("from abc import ABC\nfrom family_of_norms.base import Mine", "ABC, Mine"),
+    ],
+)
+def test_constructors_are_inherited_across_files(imports: str, base: str, package: Path) -> None:
+    """The parent's options, wiring and descriptions, however it is imported; the child may describe them anew."""
+    child = (
+        f'{imports}\n\n@register("norm", "child")\nclass Child({base}):\n'
+        '    """A child.\n\n    Args:\n        centred: Of the child.\n    """\n'
+    )
+    (package / "child.py").write_text(child)
+    (schema,) = read_components(package / "child.py", Provider("mine", "", ""))
+    assert {name: (option.default, option.doc) for name, option in schema.options.items()} == {
+        "eps": (1.0, "Floor."),
+        "centred": (False, "Of the child."),
+    }
+    assert schema.wiring == ("width",)
+    assert {option.line for option in schema.options.values()} == {schema.line}
+
+
+def test_classes_of_other_libraries_bring_no_options(tmp_path: Path) -> None:
+    """A base in torch or the standard library, one that is nowhere, and one that inherits from itself."""
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nimport nowhere_at_all\nfrom abc import ABC\n"
+        + "".join(
+            f'@register("norm", "n{i}")\nclass N{i}({base}):\n    """A norm."""\n'
+            for i, base in enumerate(("nn.Linear", "nowhere_at_all.Thing", "ABC", "N3", "Unknown", "make()"))
+        )
+    )
+    assert all(not schema.options for schema in read_components(tmp_path / "mine.py", Provider("mine", "", "")))
+
+
+def test_inherited_options_equal_the_runtime_signature(tmp_path: Path) -> None:
+    """A child of a component of loopkit has the parent's options, as Python has it when the class is built."""
+    (tmp_path / "mine.py").write_text(
+        "from loopkit.components.carry import Damping\nfrom loopkit.registry import register\n"
+        '@register("carry", "gentle")\nclass Gentle(Damping):\n    """Damping by another name."""\n'
+    )
+    catalog = BUILTIN.with_files([tmp_path / "mine.py"])
+    schema = catalog.get("carry", "gentle")
+    assert schema.options["factor"].default == BUILTIN.get("carry", "damping").options["factor"].default
+    assert list(schema.options) == list(BUILTIN.get("carry", "damping").options)
+
+
 def test_argument_docs_join_continued_lines() -> None:
     doc = (
         "A thing.\n\nArgs:\n    first: One\n        two.\n    second: Three.\n\n"

@@ -47,6 +47,7 @@ class Tokenizer(ABC):
     Args:
         size: Number of tokens; numbers run from 0 to ``size - 1``.
         pad: Number of the padding token, if there is one; so for ``bos``, ``eos`` and ``unknown``.
+        other_ends: Tokens other than ``eos`` that end a text as well.
         fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
         fit_joins: Whether ``fit`` receives the texts that will be encoded, with what joins the documents of a stream;
             else each document alone.
@@ -60,9 +61,16 @@ class Tokenizer(ABC):
     bos: int | None = None
     eos: int | None = None
     unknown: int | None = None
+    other_ends: tuple[int, ...] = ()
     fit_on: tuple[str, ...] = ()
     fit_joins: bool = True
     separable: bool = False
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a text, ``eos`` first; generation stops at each of them."""
+        first = () if self.eos is None else (self.eos,)
+        return tuple(dict.fromkeys((*first, *self.other_ends)))
 
     def fit(self, texts: Iterable[str]) -> None:  # noqa: B027  (a fixed vocabulary has nothing to learn)
         """Learn the vocabulary; nothing to do where it is fixed."""

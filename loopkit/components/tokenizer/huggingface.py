@@ -47,6 +47,7 @@ class HuggingFace(Tokenizer):
         pad: Text of the token that pads.
         bos: Text of the token that begins a text.
         eos: Text of the token that ends a text.
+        other_ends: Texts of further tokens that end a text, as some published models have several.
 
     Raises:
         ValueError: If the file is no tokenizer, or has no token of a given name.
@@ -61,6 +62,7 @@ class HuggingFace(Tokenizer):
         pad: str | None = None,
         bos: str | None = None,
         eos: str | None = None,
+        other_ends: list[str] | None = None,
     ) -> None:
         if (path is None) == (name is None):
             raise UserError("data.tokenizer: set either path (a tokenizer.json or its folder) or name (on the hub)")
@@ -68,6 +70,7 @@ class HuggingFace(Tokenizer):
         try:
             inner = json.loads(files["tokenizer.json"].read_text(encoding="utf-8"))
             self._set(inner, _roles(inner, files.get("tokenizer_config.json"), {"pad": pad, "bos": bos, "eos": eos}))
+            self.other_ends = _numbers_of(_vocabulary(inner), other_ends or ())
         except UnicodeDecodeError as error:
             raise UserError(f"{files['tokenizer.json']}: not UTF-8 text; name a tokenizer.json") from error
         except json.JSONDecodeError as error:
@@ -83,6 +86,10 @@ class HuggingFace(Tokenizer):
             return self.encode(texts)
         finally:
             self._inner.encode_special_tokens = False
+
+    def token(self, number: int) -> str | None:
+        """The text of one token, as ``eos`` and the like name it; ``None`` where there is none."""
+        return self._inner.id_to_token(number)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return self._inner.decode([int(i) for i in ids], skip_special_tokens=not special)
@@ -100,16 +107,19 @@ class HuggingFace(Tokenizer):
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         for role in ROLES:
             if (number := getattr(self, role)) is not None:
-                config["unk_token" if role == "unknown" else f"{role}_token"] = self._inner.id_to_token(number)
+                config["unk_token" if role == "unknown" else f"{role}_token"] = self.token(number)
         return {"tokenizer.json": self.state()["tokenizer"], "tokenizer_config.json": config}
 
     def state(self) -> dict[str, Any]:
-        return {"tokenizer": json.loads(self._inner.to_str()), "roles": {role: getattr(self, role) for role in ROLES}}
+        state = {"tokenizer": json.loads(self._inner.to_str()), "roles": {role: getattr(self, role) for role in ROLES}}
+        # absent where there is none: a tokenizer keeps the fingerprint that it had before there could be any
+        return state | ({"other_ends": list(self.other_ends)} if self.other_ends else {})
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         tokenizer = cls.__new__(cls)
         tokenizer._set(state["tokenizer"], state["roles"])
+        tokenizer.other_ends = tuple(state.get("other_ends", ()))
         return tokenizer
 
     def _set(self, inner: Mapping[str, Any], roles: Mapping[str, int | None]) -> None:
@@ -167,9 +177,7 @@ def _from_hub(name: str, revision: str | None) -> dict[str, Path]:
 
 def _roles(inner: Mapping[str, Any], config: Path | None, given: Mapping[str, str | None]) -> dict[str, int | None]:
     """Numbers of the special tokens: as given, else as configured, else by their usual names."""
-    vocabulary = inner.get("model", {}).get("vocab")
-    numbers = dict(vocabulary) if isinstance(vocabulary, dict) else {}
-    numbers |= {token["content"]: token["id"] for token in inner.get("added_tokens", ())}
+    numbers = _vocabulary(inner)
     configured = json.loads(config.read_text(encoding="utf-8")) if config else {}
     roles: dict[str, int | None] = {}
     for role in ROLES:
@@ -181,3 +189,17 @@ def _roles(inner: Mapping[str, Any], config: Path | None, given: Mapping[str, st
         names = [token] if token is not None else [stated] if stated in numbers else list(_USUAL[role])
         roles[role] = next((numbers[name] for name in names if name in numbers), None)
     return roles
+
+
+def _vocabulary(inner: Mapping[str, Any]) -> dict[str, int]:
+    """Numbers of all tokens, by text."""
+    vocabulary = inner.get("model", {}).get("vocab")
+    numbers = dict(vocabulary) if isinstance(vocabulary, dict) else {}
+    return numbers | {token["content"]: token["id"] for token in inner.get("added_tokens", ())}
+
+
+def _numbers_of(numbers: Mapping[str, int], texts: Sequence[str]) -> tuple[int, ...]:
+    for text in texts:
+        if text not in numbers:
+            raise UserError(f"data.tokenizer.other_ends: the tokenizer has no token {text!r}")
+    return tuple(numbers[text] for text in texts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
@@ -19,13 +19,16 @@ class Numbers(Tokenizer):
 
     Args:
         size: Number of tokens; numbers run from 0 to size - 1.
+        ends: Tokens that end a text.
     """
 
     separable = True
     conformance: ClassVar[dict[str, Any]] = {"options": {"size": 50}, "texts": ["17 4 4", "0 49", ""]}
 
-    def __init__(self, *, size: PositiveInt) -> None:
+    def __init__(self, *, size: PositiveInt, ends: list[NonNegativeInt] | None = None) -> None:
         self.size = size
+        self.eos = ends[0] if ends else None
+        self.other_ends = tuple(ends[1:]) if ends else ()
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         dtype = np.uint16 if self.size <= 2**16 else np.uint32
@@ -35,7 +38,7 @@ class Numbers(Tokenizer):
         return " ".join(str(int(number)) for number in ids)
 
     def state(self) -> dict[str, Any]:
-        return {"size": self.size}
+        return {"size": self.size} | ({"ends": list(self.ends)} if self.ends else {})
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:

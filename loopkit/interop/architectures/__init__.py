@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from loopkit.errors import UserError
 from loopkit.interop.config import Config
-from loopkit.interop.links import Links
+from loopkit.interop.links import Links, Shape, Table
 
 FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama"}
 """Module to class of every form."""
@@ -51,11 +51,13 @@ class Form(ABC):
         name: What it is called here.
         model_type: ``model_type`` of its configurations.
         classes: What ``architectures`` may name.
+        any_loops: Whether a model of this form can be told to run another number of loops than its configuration says.
     """
 
     name: ClassVar[str]
     model_type: ClassVar[str]
     classes: ClassVar[tuple[str, ...]]
+    any_loops: ClassVar[bool] = True
 
     @abstractmethod
     def read(self, config: Config) -> Reading:
@@ -80,6 +82,36 @@ class Form(ABC):
             model: The section as plain values, ``vocabulary`` filled in.
             length: Longest sequence that it is made for, in tokens; some forms hold tables of so many rows.
         """
+
+    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+        """The table that a stored tensor is, where it holds no weights but numbers that follow from the configuration.
+
+        Older folders hold such buffers, newer ones of the same form do not.
+
+        Args:
+            name: Name of a tensor that ``links`` does not have.
+            shape: Its shape in the folder.
+            model: As for ``links``.
+
+        Returns:
+            None where the tensor is not one of these.
+        """
+        return None
+
+
+def with_derived(form: Form, links: Links, model: Mapping[str, Any], there: Mapping[str, Shape]) -> Links:
+    """Links that also have the derived tables of a folder.
+
+    Args:
+        form: The folder's form.
+        links: Its links.
+        model: As for ``Form.links``.
+        there: Name and shape of every tensor of the folder.
+    """
+    known = {*links.theirs, *links.copies, *links.tables, *links.dropped}
+    tables = {name: form.derived(name, shape, model) for name, shape in there.items() if name not in known}
+    found = {name: table for name, table in tables.items() if table is not None}
+    return replace(links, tables={**links.tables, **found})
 
 
 def forms() -> dict[str, Form]:

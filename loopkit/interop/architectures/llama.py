@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from loopkit.interop.architectures import Form, Reading
-from loopkit.interop.architectures.decoder import decoder_links, read_decoder, write_decoder
+from loopkit.interop.architectures.decoder import decoder_links, read_decoder, rotary_buffer, write_decoder
 from loopkit.interop.config import Config
-from loopkit.interop.links import Links
+from loopkit.interop.links import Links, Shape, Table
 
 NORMS = {
     "input_layernorm": "around_attention.norm",
@@ -27,6 +27,7 @@ class Llama(Form):
     name = "llama"
     model_type = "llama"
     classes = ("LlamaForCausalLM",)
+    any_loops = False
 
     def read(self, config: Config) -> Reading:
         model = read_decoder(config, "pre", carry="identity", gate="none")
@@ -45,3 +46,6 @@ class Llama(Form):
 
     def links(self, model: Mapping[str, Any], *, length: int) -> Links:
         return decoder_links(model, NORMS)
+
+    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+        return rotary_buffer(name, shape, model)

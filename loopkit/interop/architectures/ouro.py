@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from loopkit.interop.architectures import Form, Reading
-from loopkit.interop.architectures.decoder import decoder_links, read_decoder, write_decoder
+from loopkit.interop.architectures.decoder import decoder_links, read_decoder, rotary_buffer, write_decoder
 from loopkit.interop.config import Config
-from loopkit.interop.links import Links, same
+from loopkit.interop.links import Links, Shape, Table, same
 
 NORMS = {
     "input_layernorm": "around_attention.norm_in",
@@ -54,6 +54,9 @@ class Ouro(Form):
     def links(self, model: Mapping[str, Any], *, length: int) -> Links:
         gate = same("model.early_exit_gate.weight", (1, model["width"]), "gate.linear.weight")
         return decoder_links(model, NORMS, gate, same("model.early_exit_gate.bias", (1,), "gate.linear.bias"))
+
+    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+        return rotary_buffer(name, shape, model)
 
 
 def _early_exit(threshold: Any) -> tuple[str, ...]:
