@@ -16,6 +16,7 @@ from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.components.tokenizer.regex import Regex
 from loopkit.data import prepare
+from loopkit.errors import UserError
 from loopkit.recipe import component
 from loopkit.recipe.format import Data as DataSection
 from tests.data.toys import Choice, Data, Lines, Sums
@@ -198,5 +199,5 @@ def test_raw_wikitext(shared: Path, tmp_path: Path, tokenizer: str) -> None:
     assert prepared.splits["test"].scoring(256).bytes == sizes["test"]
     assert prepared.splits["validation"].scoring(256).words == 217_646
     assert prepared.splits["test"].scoring(256, stride=64).words == 245_569
-    with pytest.raises(FileNotFoundError, match="no train split"):
+    with pytest.raises(UserError, match="no train split"):
         prepare(real(source, options), cache=tmp_path, splits=["train"])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from loopkit.components.source import TEST, TRAIN, VALIDATION, canonical_split
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 ROWS = 1000
 """Rows of a parquet file or dataset that are in memory at a time."""
@@ -20,7 +20,7 @@ def text_lines(path: Path) -> Iterator[str]:
     Raises:
         ValueError: If the file is not UTF-8.
     """
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
+    with file_errors(path, "read"), path.open(encoding="utf-8-sig", newline="\n") as file:
         number = 0
         try:
             for line in file:
@@ -90,7 +90,7 @@ def fingerprint_files(files: Iterable[Path]) -> str:
     """One digest of the contents of files, in order; names and dates do not enter."""
     digest = hashlib.sha256()
     for path in files:
-        with path.open("rb") as file:
+        with file_errors(path, "read"), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
@@ -99,16 +99,16 @@ def find_files(path: Path, option: str, suffixes: Collection[str]) -> list[Path]
     """A named file, whatever its suffix, or the files of a folder with one of these, all levels, by their paths.
 
     Raises:
-        FileNotFoundError: If there is nothing to read; the message names the option.
+        UserError: If there is nothing to read; the message names the option.
     """
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise FileNotFoundError(f"{option}: {path} does not exist; give a file or a folder with some")
+        raise UserError(f"{option}: {path} does not exist; give a file or a folder with some")
     files = sorted(f for f in path.rglob("*") if f.suffix in suffixes and f.is_file())
     if not files:
         wanted = ", ".join(sorted(suffixes))
-        raise FileNotFoundError(f"{option}: {path} has no {wanted} file: {listing(path)}; name one file")
+        raise UserError(f"{option}: {path} has no {wanted} file: {listing(path)}; name one file")
     return files
 
 
@@ -116,7 +116,7 @@ def files_by_split(path: Path, option: str, suffixes: Collection[str]) -> dict[s
     """The files of each split, where a folder names them so (train.jsonl, validation-000.parquet), else all as train.
 
     Raises:
-        FileNotFoundError: If there is nothing to read; the message names the option.
+        UserError: If there is nothing to read; the message names the option.
     """
     pool = find_files(path, option, suffixes)
     by_split: dict[str, list[Path]] = {}
@@ -131,13 +131,12 @@ def require_folder(path: Path, wanted: str) -> None:
     """Refuse a path that is not a folder.
 
     Raises:
-        FileNotFoundError: If nothing is there.
-        NotADirectoryError: If it is a file.
+        UserError: If nothing is there, or it is a file.
     """
     if not path.exists():
-        raise FileNotFoundError(f"data.source.path: {path} does not exist; give {wanted}")
+        raise UserError(f"data.source.path: {path} does not exist; give {wanted}")
     if not path.is_dir():
-        raise NotADirectoryError(f"data.source.path: {path} is a file; give {wanted}")
+        raise UserError(f"data.source.path: {path} is a file; give {wanted}")
 
 
 def listing(folder: Path, limit: int = 8) -> str:
