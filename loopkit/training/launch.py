@@ -98,7 +98,8 @@ def _conclude(failed: Rank, ranks: Sequence[Rank], reports: Path, remedy: str) -
     reporter = reports / _REPORTER
     if reporter.is_file():
         speaker = ranks[int(reporter.read_text() or failed.number)]
-        _say(speaker.last_words())
+        if words := speaker.last_words():  # rank 0 has written to our standard error itself
+            _say(words)
         return speaker.process.returncode if speaker.process.returncode > 0 else _exit_code(failed)
     lost = sorted(reports.glob("lost-*"))
     code = failed.process.returncode
