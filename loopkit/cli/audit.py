@@ -10,6 +10,7 @@ import click
 from loopkit.cli.completion import recipe_or_run_words
 from loopkit.cli.options import json_option, recipe_options
 from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 
 
 @click.command("audit")
@@ -64,7 +65,7 @@ def command(
 
         console().print(audit_report(found.to_json()))
     if strict and found.scale.verdict == "blind spot":
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 def is_run(what: str, runs: Path) -> bool:

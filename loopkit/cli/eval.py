@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 from loopkit.cli.ranks import nproc_option, start_ranks
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 if TYPE_CHECKING:
     import torch
@@ -171,7 +170,7 @@ def _join(device: str) -> tuple[torch.device | str, Shard]:
     from loopkit.training.launch import under_launcher
     from loopkit.training.process import join
 
-    if not under_launcher() or os.environ["WORLD_SIZE"] == "1":
+    if not under_launcher():
         return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device, ALONE
     process = join(device)  # type: ignore[arg-type]
     return process.device, Shard(process.rank, process.world)
@@ -213,7 +212,8 @@ def _benchmark(
     exits = {name: component("exit", name).build() for name in names}
     found = exit_benchmark(opened.model, prepared, opened.recipe.evaluate, exits, **shared)
     path = opened.folder.path / "exit" / f"{opened.checkpoint.path.name}.json"
-    path.parent.mkdir(exist_ok=True)
+    with file_errors(path, "written"):
+        path.parent.mkdir(exist_ok=True)
     write_json(path, found)
     plot = plot_frontier({opened.folder.name: found}, opened.folder.path / "plots" / "frontier.svg")
     if as_json:

@@ -69,8 +69,9 @@ def _recipes(installed: bool) -> list[dict[str, object]]:
 
 
 def _print(rows: list[dict[str, object]], kind: str | None) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from loopkit.report.console import console
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     third = [
@@ -83,7 +84,7 @@ def _print(rows: list[dict[str, object]], kind: str | None) -> None:
     for row in rows:
         second = ", ".join(row["components"]) if kind is None else str(row["summary"])  # type: ignore[arg-type]
         table.add_row(str(row["name"]), second, *([str(row["from"])] if third else []))
-    Console(highlight=False).print(table)
+    console().print(table)
     click.echo(
         "\nloopkit list KIND says what each does"
         if kind is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
 import warnings
 from keyword import iskeyword
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from loopkit.cli.groups import Suggesting
+from loopkit.exit_codes import ExitCode
 
 COMMANDS: dict[str, str] = {
     "train": "Train a recipe.",
@@ -34,7 +38,7 @@ COMMANDS: dict[str, str] = {
 """Every command and its one line of help; the rest is in the command's own file."""
 
 
-class Commands(click.Group):
+class Commands(Suggesting):
     """Loads a command's file when it is asked for, so that ``--help`` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,51 +57,41 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what the user can mend is said in words, with exit code 2 and no traceback."""
+        """Run a command: user errors are reported without a traceback, other exceptions with it; one rank reports."""
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError, LookupError) as error:
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted", err=True)
+            sys.exit(ExitCode.INTERRUPTED)
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and _is_reader_gone():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it flushes
+                sys.exit(ExitCode.PIPE_CLOSED)
             if ctx.params.get("traceback"):
                 raise
-            if "WORLD_SIZE" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0":
-                _say(error)  # of several ranks one speaks for its machine
-            sys.exit(2)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
-        except Exception as error:
-            if ctx.params.get("traceback") or not _is_of_a_plugin(error):
-                raise
-            _say(error)
-            click.echo("  loopkit --traceback ... shows where", err=True)
-            sys.exit(2)
+            from loopkit.error_report import exit_code_of, format_error
+            from loopkit.training.launch import should_report
+
+            if should_report():
+                click.echo(format_error(error), err=True)
+            sys.exit(exit_code_of(error))
 
 
-def _is_of_a_plugin(error: Exception) -> bool:
-    """Whether a component's module could not be imported."""
-    from loopkit.registry.loading import IMPORTING
-
-    return any(note.startswith(IMPORTING) for note in getattr(error, "__notes__", ()))
-
-
-def _say(error: Exception) -> None:
-    from loopkit.recipe import RecipeError
-
-    if isinstance(error, RecipeError):
-        click.echo(str(error), err=True)
-        count = len(error.problems)
-        click.echo(f"\n{count} problem{'s' if count != 1 else ''}", err=True)
-        return
-    message = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
-    name = "" if isinstance(error, ValueError | OSError | LookupError) else f"{type(error).__name__}: "
-    click.echo(f"error: {name}{message or type(error).__name__}", err=True)
-    for note in getattr(error, "__notes__", ()):
-        click.echo(f"  {note}", err=True)
+def _is_reader_gone() -> bool:
+    """Whether nobody can read standard output any more, as behind ``head``."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (OSError, ValueError):  # it is closed, or not a file
+        return False
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(package_name="loopkit", prog_name="loopkit")
-@click.option("--traceback", is_flag=True, help="Show the traceback of an error.")
+@click.option("--traceback", is_flag=True, help="Show the traceback of a user error too.")
 def main(traceback: bool) -> None:
     """Recipes, components and measurements for looped language models."""
     warnings.showwarning = _warn

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from loopkit.cli.groups import Suggesting
 from loopkit.cli.options import plugin_options
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 
-@click.group("new")
+@click.group("new", cls=Suggesting)
 def command() -> None:
     """Begin a plugin or a recipe."""
 
@@ -49,13 +50,14 @@ def recipe(name: str, parent: str, out: Path, plugins: tuple[Path, ...], no_plug
         raise UserError(f"{name!r} is no name of a recipe; use letters, digits, '-' and '_'")
     file = out / f"{name.removesuffix('.yaml')}.yaml"
     if file.exists():
-        raise FileExistsError(f"{file} exists already; nothing was written")
+        raise UserError(f"{file} exists already; nothing was written")
     resolved = load_recipe(parent, plugins=plugins, installed=not no_plugins)
     assert resolved.path is not None
     extends = parent if parent in shipped_recipes(not no_plugins) else _from(out, resolved.path)
-    file.parent.mkdir(parents=True, exist_ok=True)
     own = [_from(out, plugin) for plugin in plugins]
-    file.write_text(scaffold(resolved, extends, own), encoding="utf-8")
+    with file_errors(file, "written"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(scaffold(resolved, extends, own), encoding="utf-8")
     click.echo(f"wrote {file}\n\nloopkit validate {file}")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from loopkit.exit_codes import ExitCode
+
 Function = Callable[..., Any]
 
 
@@ -37,6 +39,18 @@ def plugin_options(command: Function) -> Function:
     return click.option("--plugins", multiple=True, type=file, help="A Python file with components; may repeat.")(
         command
     )
+
+
+def exit_code_help(command: click.Command) -> click.Command:
+    """Add the table of exit codes to a command's help."""
+    import textwrap
+
+    lines = [
+        textwrap.fill(code.meaning, 78, initial_indent=f"  {code.value:<5}", subsequent_indent=" " * 7)
+        for code in ExitCode
+    ]
+    command.help = "\n".join([f"{command.help}\n\n\b", "Exit codes:", *lines])
+    return command
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -10,6 +10,7 @@ import click
 from loopkit.cli.completion import study_words
 from loopkit.cli.options import json_option
 from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 
 
 @click.command("reproduce")
@@ -41,6 +42,7 @@ def command(
     from loopkit.report.study_table import arms_markdown, claims_markdown, claims_report, radii_markdown
     from loopkit.runs import write_text
     from loopkit.studies import load_study, reproduce
+    from loopkit.studies.runs import Failed
 
     loaded = load_study(study)
     chosen = _seeds(seeds)
@@ -57,10 +59,10 @@ def command(
         )
     except KeyboardInterrupt:
         click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
-        sys.exit(130)
-    except RuntimeError as error:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Failed as error:
         click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
     plots = plot_study(
         found, loaded.title, profile or "full", path.with_name(f"{loaded.name}.plots") / (profile or "full")
     )

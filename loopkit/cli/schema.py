@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from loopkit.cli.options import plugin_options
+from loopkit.errors import file_errors
 
 
 @click.command("schema")
@@ -28,5 +29,6 @@ def command(out: Path | None, plugins: tuple[Path, ...], no_plugins: bool) -> No
     if out is None:
         click.echo(text, nl=False)
     else:
-        out.write_text(text, encoding="utf-8")
+        with file_errors(out, "written"):
+            out.write_text(text, encoding="utf-8")
         click.echo(f"wrote {out}")

@@ -85,35 +85,34 @@ def _named(what: str, known: object) -> list[Schema]:
 
 
 def _show_component(schema: Schema) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from loopkit.recipe.describe import describe
     from loopkit.registry.packages import missing_packages, remedy
+    from loopkit.report.console import console
     from loopkit.report.reference.docstring import plain, unbroken
 
-    console = Console(highlight=False)
-    console.print(f"{schema.kind}/{schema.name}", style="bold")
-    console.print(plain(schema.doc), markup=False)
+    out = console()
+    out.print(f"{schema.kind}/{schema.name}", style="bold")
+    out.print(plain(schema.doc))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("option", "accepts", "default", "meaning"):
         table.add_column(column, overflow="fold")
     for option in schema.options.values():
         default = "required" if option.required else "null" if option.default is None else str(option.default)
         table.add_row(option.name, describe(option.annotation), default, unbroken(option.doc))
-    console.print()
+    out.print()
     if schema.options:
-        console.print(table)
+        out.print(table)
     else:
-        console.print("no options")
+        out.print("no options")
     facts = [f"paper: {schema.traits['paper']}"] if "paper" in schema.traits else []
     if packages := schema.traits.get("packages"):
         missing = missing_packages(schema)
         here = f"; not installed: {', '.join(missing)}; {remedy(missing)}" if missing else "; installed"
         facts.append(f"needs: {', '.join(packages)}{here}")
-    console.print(
+    out.print(
         "\n".join([*facts, f"from: {schema.provider}", f"source: {schema.file}:{schema.line}"]),
-        markup=False,
         soft_wrap=True,
     )
 

@@ -9,6 +9,7 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
+from loopkit.exit_codes import ExitCode
 
 
 @click.command("sweep")
@@ -32,7 +33,7 @@ def command(
     """Train every point of RECIPE's sweep block that is not done, and put all of them in one table.
 
     All points are checked before the first one starts. What was interrupted goes on where it stopped; a run that fails
-    does not stop the others. Exit codes: 0 all trained, 1 some failed, 2 something is wrong with the recipe.
+    does not stop the others. The exit code is 1 if one failed.
     """
     import json
 
@@ -58,7 +59,7 @@ def command(
         found = run_sweep(Sweep(points, tuple(words), runs), lambda text: click.echo(text, err=True))
     except KeyboardInterrupt:
         click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
     stem = f"{points[0].recipe.name}.sweep"
     write_json(runs / f"{stem}.json", found)
     write_text(runs / f"{stem}.md", f"# {stem}\n\n{sweep_markdown(found)}\n")
@@ -68,4 +69,4 @@ def command(
         console().print(sweep_report(found))
         click.echo(f"\nwritten: {runs / stem}.json, {runs / stem}.md")
     if any(row["status"] != "finished" for row in found["points"]):
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)

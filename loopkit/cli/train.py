@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from loopkit.cli.completion import recipe_words
-from loopkit.cli.options import recipe_options
+from loopkit.cli.options import exit_code_help, recipe_options
 from loopkit.cli.ranks import nproc_option, start_ranks
 
 
+@exit_code_help
 @click.command("train")
 @click.argument("recipe", shell_complete=recipe_words)
 @recipe_options
@@ -36,19 +37,6 @@ def command(
     """Train RECIPE, a path or the name of a shipped recipe.
 
     The run goes to runs/NAME. Ctrl-C saves a checkpoint and says how to go on.
-
-    \b
-    Exit codes:
-      0         trained
-      1         a mistake in the program, with a traceback
-      2         something is wrong with the recipe, the data or the run
-      3         train.health stopped it: a number not finite, a state too large,
-                a loss that jumped
-      4         no progress for train.health.hang seconds; the stacks are in the
-                run folder
-      5         the run folder could not be written to: the disk is full
-      6         not enough memory; says which micro-batch to try
-      130, 143  interrupted by Ctrl-C or SIGTERM; a checkpoint was written
     """
     from loopkit.recipe import load_recipe
     from loopkit.runs import NoRun, RunFolder, check_name, run_name

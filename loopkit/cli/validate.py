@@ -9,6 +9,7 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
+from loopkit.exit_codes import ExitCode
 
 
 @click.command("validate")
@@ -72,4 +73,4 @@ def command(
             raise RecipeError(found)
         click.echo(f"{len(recipes)} recipe{'s' if len(recipes) > 1 else ''}, no problem")
     if found:
-        sys.exit(2)
+        sys.exit(ExitCode.USER_ERROR)

@@ -10,6 +10,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 from loopkit.registry import register
 
 
@@ -45,7 +46,7 @@ class Init:
             generator: On the CPU; its initial seed keys all draws.
 
         Raises:
-            TypeError: If a module owns parameters or buffers that nothing sets.
+            UserError: If a module owns parameters or buffers that nothing sets.
         """
         scale = Scale(width, effective_depth)
         seed = generator.initial_seed()
@@ -79,7 +80,7 @@ def _reset(name: str, module: nn.Module, seed: int) -> None:
         torch.manual_seed(_key(seed, name))  # of every device, which takes as long as drawing: only where it counts
         reset()
     elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
-        raise TypeError(
+        raise UserError(
             f"{type(module).__name__} at '{name}' owns parameters or buffers, but has no reset_parameters() to set them"
         )
 

@@ -14,14 +14,14 @@ import os
 import tempfile
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopkit.components.source import DataWarning
-from loopkit.errors import UserError
+from loopkit.errors import FileError, UserError, file_errors
 from loopkit.runs.atomic import publish_folder, remove_folder
 
 FORMAT = 1
@@ -75,7 +75,7 @@ def entry(shelf: Path, name: str, what: str, build: Callable[[Path], dict[str, A
         build: Fills an empty folder with files and returns facts about them, as JSON values.
 
     Raises:
-        OSError: If the cache cannot be written, and the entry is not there.
+        FileError: If the cache cannot be written, and the entry is not there.
     """
     found = _whole(shelf, name)
     if isinstance(found, Entry):
@@ -101,15 +101,16 @@ def _whole(shelf: Path, name: str) -> Entry | Damaged | None:
 
 
 def _built(shelf: Path, name: str, build: Callable[[Path], dict[str, Any]], tidy: bool) -> Entry:
-    for left_over in shelf.glob(f".{name}.partial-*") if tidy else ():
-        remove_folder(left_over)
-    partial = Path(tempfile.mkdtemp(prefix=f".{name}.partial-", dir=shelf))
-    try:
-        facts = build(partial)
-        write_manifest(partial, facts)
-        publish_folder(partial, shelf / name)
-    finally:
-        remove_folder(partial)
+    with _cache_errors(shelf, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)):  # building may meet other errors of its own
+        for left_over in shelf.glob(f".{name}.partial-*") if tidy else ():
+            remove_folder(left_over)
+        partial = Path(tempfile.mkdtemp(prefix=f".{name}.partial-", dir=shelf))
+        try:
+            facts = build(partial)
+            write_manifest(partial, facts)
+            publish_folder(partial, shelf / name)
+        finally:
+            remove_folder(partial)
     return Entry(shelf / name, facts)
 
 
@@ -162,16 +163,26 @@ def _sha256(file: Path) -> str:
 
 
 @contextmanager
+def _cache_errors(shelf: Path, codes: Collection[int] | None = None) -> Iterator[None]:
+    """Turn errors of the system, all or those with these codes, into a ``FileError`` about the cache."""
+    try:
+        with file_errors(f"the cache {shelf}", "written", "set LOOPKIT_CACHE to another folder"):
+            yield
+    except FileError as error:
+        if codes is not None and error.errno not in codes and error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
+
+
+@contextmanager
 def _alone(shelf: Path, name: str) -> Iterator[bool]:
     """Hold the lock of an entry, which the system releases when the process ends, however it ends.
 
     False where the file system has no locks: two processes then build the same entry twice, and the later one stays.
     """
-    try:
+    with _cache_errors(shelf):
         shelf.mkdir(parents=True, exist_ok=True)
         file = (shelf / f".{name}.lock").open("w")
-    except OSError as error:
-        raise OSError(f"the cache {shelf} cannot be written ({error}); set LOOPKIT_CACHE to another folder") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.task import Completion
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 _FIELDS = ("text", "num_tokens", "finished")
 
@@ -50,13 +50,15 @@ class CompletionFile:
         self._known[task, key, depth, digest] = completion
         if self.path is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         record = {"task": task, "key": key, "depth": depth, "digest": digest, **asdict(completion)}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        with file_errors(self.path, "written"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _read(self, path: Path) -> None:
-        content = path.read_bytes()
+        with file_errors(path, "read"):
+            content = path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), 1):
             try:

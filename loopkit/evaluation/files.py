@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.result import Result
 from loopkit.runs import RunFolder, write_json
 
@@ -37,7 +37,8 @@ def write_result(result: Result, folder: RunFolder) -> Path:
     )
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
     path = folder.evaluations / f"{_stem(result.origin.step)}-{result.conditions.split}-{digest}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with file_errors(path.parent, "made"):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, found)
     return path
 

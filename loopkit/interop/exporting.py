@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from loopkit.components.tokenizer import load_tokenizer
+from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.trained_run import choose_checkpoint
 from loopkit.interop.cast import cast
 from loopkit.interop.importing import on_meta, plain_model, shapes_of
@@ -67,13 +68,13 @@ def export_run(
         root: Where runs lie.
 
     Raises:
-        FileExistsError: If ``out`` is there.
+        UserError: If ``out`` is there.
         NoRun: If there is no such run.
         CheckpointProblem: If the checkpoint is missing or damaged.
         Unsayable: If no published form can say the model, naming the components at fault.
     """
     if out.exists():
-        raise FileExistsError(f"{out} already exists; give the exported model another folder with --out")
+        raise UserError(f"{out} already exists; give the exported model another folder with --out")
     folder = RunFolder.open(run, root)
     checkpoint, warnings = choose_checkpoint(folder, step)
     recipe = load_resolved(folder.resolved, checkpoint)
@@ -105,9 +106,10 @@ def _write(target: Target, out: Path, weights: TensorFile, shapes: dict[str, Sha
     work = out.with_name(f".{out.name}.partial")
     remove_folder(work)
     try:
-        work.mkdir(parents=True)
-        for name, path in target.copied.items():
-            shutil.copyfile(path, work / name)
+        with file_errors(out, "written"):
+            work.mkdir(parents=True)
+            for name, path in target.copied.items():
+                shutil.copyfile(path, work / name)
         for name, value in target.values.items():
             write_json(work / name, value)
         types = {name: entry.dtype for header in target.headers.values() for name, entry in header.entries.items()}
@@ -120,8 +122,9 @@ def _write(target: Target, out: Path, weights: TensorFile, shapes: dict[str, Sha
                 raw = weights.read(piece.name, piece.start, piece.stop)
                 yield from cast(raw, weights.header.entries[piece.name].dtype, types[name])
 
-        hashes = {file: write_tensors(work / file, header, content) for file, header in target.headers.items()}
-        publish_folder(work, out)
+        with file_errors(out, "written"):
+            hashes = {file: write_tensors(work / file, header, content) for file, header in target.headers.items()}
+            publish_folder(work, out)
     except BaseException:
         remove_folder(work)
         raise

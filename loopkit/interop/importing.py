@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopkit.components.tokenizer import Tokenizer
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 from loopkit.interop.architectures import Form, Reading, form_of, with_derived
 from loopkit.interop.config import Config
 from loopkit.interop.keepsake import FOLDER, keep, write_layout
@@ -104,7 +104,8 @@ def import_folder(
     work = RunFolder(folder.path.with_name(f".{folder.name}.partial"))
     remove_folder(work.path)
     try:
-        work.path.mkdir(parents=True)
+        with file_errors(folder.path, "written"):
+            work.path.mkdir(parents=True)
         files = keep(published, work)
         own = f"{work.imported.name}/{FOLDER}"
         found = choose_tokenizer(published, work.path / own, own, tokenizer, int(reading.model["vocabulary"]))

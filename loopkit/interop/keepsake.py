@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 from loopkit.interop.published import Published, sha256
 from loopkit.interop.tensor_file import Header
 from loopkit.runs import RunFolder, write_json
@@ -65,7 +65,8 @@ class Keepsake:
         if not path.is_file():
             return None
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            with file_errors(path, "read"):
+                record = json.loads(path.read_text(encoding="utf-8"))
             if record["format"] != FORMAT:
                 raise UserError(f"format {record['format']}, this loopkit reads {FORMAT}")
             shards = {

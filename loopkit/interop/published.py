@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopkit.errors import UserError
+from loopkit.errors import FileError, UserError, file_errors
 from loopkit.interop.tensor_file import Entry, TensorFile
 
 CONFIG = "config.json"
@@ -58,7 +58,8 @@ class Published:
         if not (path / CONFIG).is_file():
             raise PublishedError(f"{path} has no {CONFIG}; give the folder of a model in Hugging Face form")
         config = read_object(path / CONFIG)
-        names = sorted(entry.name for entry in path.iterdir())
+        with file_errors(path, "read"):
+            names = sorted(entry.name for entry in path.iterdir())
         listed = _listed(path, names)
         shards = {name: TensorFile(path / name) for name in listed}
         _check_index(path, listed, shards)
@@ -87,7 +88,10 @@ def read_object(path: Path) -> dict[str, Any]:
         PublishedError: If it does not.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with file_errors(path, "read"):
+            value = json.loads(path.read_text(encoding="utf-8"))
+    except FileError:
+        raise
     except ValueError as error:
         raise PublishedError(f"{path}: not JSON ({error}); get the file again") from error
     if not isinstance(value, dict):
@@ -97,7 +101,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file."""
-    with path.open("rb") as file:
+    with file_errors(path, "read"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

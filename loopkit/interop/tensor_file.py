@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 ITEM = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """Bytes of a number, for the types that weights come in."""
@@ -127,8 +127,8 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        total = path.stat().st_size
-        with path.open("rb") as file:
+        with file_errors(path, "read"), path.open("rb") as file:
+            total = path.stat().st_size
             length = int.from_bytes(file.read(8), "little")
             if total < 8 or length > min(LONGEST, total - 8):
                 raise TensorFileError(f"{path}: not a safetensors file, or cut off; get it again")

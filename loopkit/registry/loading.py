@@ -10,11 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from loopkit.errors import UserError, file_errors
+
 if TYPE_CHECKING:
     from loopkit.registry.schema import Schema
 
 IMPORTING = "while importing"
 """How the note begins that an exception gets when a component's module cannot be imported."""
+LOCAL = "loopkit_local_"
+"""How the name of the module begins that a local plugin file becomes."""
 
 
 def load_class(schema: Schema) -> type:
@@ -22,7 +26,7 @@ def load_class(schema: Schema) -> type:
 
     Raises:
         Exception: Whatever the module raises when imported, with a note that says which component asked for it.
-        TypeError: If the class did not register itself under the name its text promised.
+        UserError: If the class did not register itself under the name its text promised, or its file cannot be read.
     """
     try:
         module = importlib.import_module(schema.provider.module) if schema.provider.module else import_file(schema.file)
@@ -32,8 +36,9 @@ def load_class(schema: Schema) -> type:
     cls: type | None = getattr(module, schema.qualname, None)
     registration = getattr(cls, "registration", None)
     if registration is None or (registration.kind, registration.name) != (schema.kind, schema.name):
-        raise TypeError(
-            f"{schema.file}:{schema.line}: {schema.qualname} did not register as {schema.kind} {schema.name!r}"
+        raise UserError(
+            f"{schema.file}:{schema.line}: {schema.qualname} did not register as {schema.kind} {schema.name!r}; "
+            "no other class or decorator may replace it when the module is imported"
         )
     assert cls is not None
     return cls
@@ -51,13 +56,15 @@ def _line(error: BaseException, schema: Schema) -> int:
 
 def import_file(file: Path) -> ModuleType:
     """Import a local plugin file, once per content and path."""
-    digest = hashlib.sha256(str(file.resolve()).encode() + file.read_bytes()).hexdigest()[:12]
-    name = f"loopkit_local_{file.stem}_{digest}"
+    with file_errors(file, "read"):
+        content = file.read_bytes()
+    digest = hashlib.sha256(str(file.resolve()).encode() + content).hexdigest()[:12]
+    name = f"{LOCAL}{file.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is not a Python file")
+        raise UserError(f"{file} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

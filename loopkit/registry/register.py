@@ -150,6 +150,11 @@ def _bind_default(parameter: inspect.Parameter) -> None:
         parameter.default.kind = BY_CONTRACT[match[1]].name
 
 
+def registered_modules() -> set[str]:
+    """The modules of all classes that have registered themselves."""
+    return {module for _, _, module in _LOADED}
+
+
 def loaded(kind: str, name: str, module: str) -> type | None:
     """The registered class, if its module has been imported."""
     return _LOADED.get((kind, name, module))

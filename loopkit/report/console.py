@@ -9,6 +9,13 @@ from rich.console import Console
 WIDTH = 80
 
 
+class PipedConsole(Console):
+    """A console that leaves a closed pipe to the command line, which ends all commands in the same way."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(file: IO[str] | None = None) -> Console:
     """A console for tables.
 
@@ -17,6 +24,6 @@ def console(file: IO[str] | None = None) -> Console:
     Args:
         file: Where to write; standard output by default.
     """
-    made = Console(file=file, highlight=False, emoji=False, markup=False)
+    made = PipedConsole(file=file, highlight=False, emoji=False, markup=False)
     made.width = min(made.width, WIDTH)
     return made

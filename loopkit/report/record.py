@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopkit.errors import UserError
+from loopkit.errors import FileError, UserError, file_errors
 from loopkit.runs import RunFolder, read_metrics, read_provenance
 
 Json = Mapping[str, Any]
@@ -81,7 +81,10 @@ def _evaluations(folder: Path) -> list[Json]:
     found = []
     for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         try:
-            result = json.loads(path.read_text(encoding="utf-8"))
+            with file_errors(path, "read"):
+                result = json.loads(path.read_text(encoding="utf-8"))
+        except FileError:
+            raise
         except ValueError as error:
             raise UserError(f"{path} is not JSON ({error}); remove it, or evaluate again") from None
         found.append(result)

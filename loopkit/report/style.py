@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit.errors import file_errors
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -143,6 +145,7 @@ def save(figure: Figure, path: Path, description: str) -> Path:
         path: Ends in ``.svg``; its folder is made if needed.
         description: What it shows, for readers who cannot see it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg(figure, description), encoding="utf-8")
+    with file_errors(path, "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(svg(figure, description), encoding="utf-8")
     return path

@@ -7,10 +7,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import file_errors
+
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file's content; readers see the old text or the new, never a part of it."""
     partial = path.with_name(f".{path.name}.partial")
+    with file_errors(path, "written"):
+        _write(partial, text)
+        partial.replace(path)
+        sync_folder(path.parent)
+
+
+def _write(partial: Path, text: str) -> None:
     try:
         with partial.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -19,8 +28,6 @@ def write_text(path: Path, text: str) -> None:
     except OSError:  # a full disk needs the room
         partial.unlink(missing_ok=True)
         raise
-    partial.replace(path)
-    sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

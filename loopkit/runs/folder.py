@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 
 class RunExists(UserError):
@@ -111,13 +111,14 @@ class RunFolder:
             RunExists: If the folder is there.
         """
         self.refuse_existing()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.path.mkdir()
-        except FileExistsError:  # another process was faster
-            self.refuse_existing()
-        self.checkpoints.mkdir()
-        self.evaluations.mkdir()
+        with file_errors(self.path, "made"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir()
+            except FileExistsError:  # another process was faster
+                self.refuse_existing()
+            self.checkpoints.mkdir()
+            self.evaluations.mkdir()
         return self
 
     def inherit(self, start_from: Path) -> None:
@@ -169,7 +170,8 @@ class RunFolder:
         """Every run in a folder, by name."""
         if not root.is_dir():
             return []
-        return [cls(path) for path in sorted(root.iterdir()) if (path / "resolved.yaml").is_file()]
+        with file_errors(root, "read"):
+            return [cls(path) for path in sorted(root.iterdir()) if (path / "resolved.yaml").is_file()]
 
     @property
     def written(self) -> float:

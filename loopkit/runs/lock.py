@@ -7,7 +7,7 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 from loopkit.runs.folder import RunFolder
 
 LOCK = ".lock"
@@ -28,7 +28,9 @@ def held(folder: RunFolder) -> Iterator[None]:
     Raises:
         RunBusy: If another process holds it.
     """
-    with (folder.path / LOCK).open("a") as file:
+    with file_errors(folder.path, "written"):
+        file = (folder.path / LOCK).open("a")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 from loopkit.runs.atomic import write_text
 
 
@@ -102,7 +102,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8")
+    with file_errors(path, "read"):
+        text = path.read_text(encoding="utf-8", errors="replace")  # a byte that is not UTF-8 is reported as its line
     lines = text[: text.rfind("\n") + 1].splitlines()
     for number, line in enumerate(lines, 1):
         try:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError, file_errors
 from loopkit.registry.schema import Schema
 from loopkit.registry.spec import Spec
 from loopkit.runs.atomic import write_json
@@ -112,8 +113,17 @@ def session(command: Sequence[str] | None = None, from_step: int = 0) -> dict[st
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """The record of a run."""
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """The record of a run.
+
+    Raises:
+        UserError: If it cannot be read or is damaged.
+    """
+    with file_errors(path, "read"):
+        text = path.read_bytes()
+    try:
+        record: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); restore it from a copy of the run") from error
     return record
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from loopkit.errors import UserError, file_errors
 from loopkit.recipe import Problem, Recipe, RecipeError, load_recipe
 from loopkit.recipe.read import read_file
 from loopkit.registry import KINDS
@@ -21,7 +22,12 @@ def recorded_origins(checkpoint: Checkpoint) -> dict[str, str]:
     file = checkpoint.path / STATE
     if not file.is_file():
         return {}
-    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8")).get("components", {})
+    with file_errors(file, "read"):
+        content = file.read_bytes()
+    try:
+        found: dict[str, str] = json.loads(content).get("components", {})
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{file} is damaged ({error}); choose another checkpoint with --step") from error
     return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError, file_errors
 from loopkit.report import training_curve
 from loopkit.runs import read_metrics, read_provenance, write_json
 from loopkit.studies.judge import Rows, Verdict
@@ -62,11 +63,21 @@ def rows_by_arm(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, Ro
     }
 
 
+def _read(path: Path) -> Json:
+    with file_errors(path, "read"):
+        content = path.read_bytes()
+    try:
+        results: Json = json.loads(content)
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); remove it, or name another file with --results") from error
+    return results
+
+
 def write_results(
     study: LoadedStudy, profile: str | None, date: str, arms: Mapping[str, Any], verdicts: Sequence[Verdict], path: Path
 ) -> Json:
     """Write what was found at one scale, leaving the other scales of the file as they are."""
-    known: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    known = _read(path) if path.is_file() else {}
     found: Json = {
         "date": date,
         "arms": {name: {"label": study.arms[name].label or name, "seeds": dict(seeds)} for name, seeds in arms.items()},

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 from loopkit.recipe import Recipe
 from loopkit.runs import RunFolder, read_provenance
 from loopkit.runs.lock import LOCK
@@ -133,7 +134,7 @@ def finish(run: Planned, say: Say) -> None:
     resume = ["--resume"] if state == "interrupted" else []
     words = ["train", *run.words, "--name", run.folder.name, "--runs", str(run.folder.path.parent), *resume]
     done = subprocess.run([sys.executable, "-m", "loopkit", *words], stdout=subprocess.DEVNULL)
-    if done.returncode in (130, 143):
+    if done.returncode in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
         raise KeyboardInterrupt
     if done.returncode:
         raise Failed(run.folder.name, done.returncode)

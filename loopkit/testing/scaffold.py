@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError, file_errors
 from loopkit.recipe.recipe import yaml_text
 from loopkit.registry import KINDS
 from loopkit.registry.catalog import catalog, did_you_mean
@@ -62,17 +63,17 @@ def names_of(name: str, kind: str) -> Names:
         ValueError: If it is no name of a package or of a module, or is taken.
     """
     if kind not in KINDS:
-        raise ValueError(f"there is no kind {kind!r}; {did_you_mean(kind, KINDS)}kinds: {', '.join(KINDS)}")
+        raise UserError(f"there is no kind {kind!r}; {did_you_mean(kind, KINDS)}kinds: {', '.join(KINDS)}")
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise ValueError(f"{name!r} is no name of a package; use letters, digits, '-' and '_', such as my-{kind}")
+        raise UserError(f"{name!r} is no name of a package; use letters, digits, '-' and '_', such as my-{kind}")
     module = re.sub(r"[-_.]+", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module) or keyword.issoftkeyword(module):
-        raise ValueError(f"Python cannot import a module called {module!r}; begin the name with a letter: my-{name}")
+        raise UserError(f"Python cannot import a module called {module!r}; begin the name with a letter: my-{name}")
     if module in sys.stdlib_module_names or find_spec(module) is not None:
-        raise ValueError(f"a module called {module} is there already; choose another name, such as my-{name}")
+        raise UserError(f"a module called {module} is there already; choose another name, such as my-{name}")
     component = module.removeprefix("loopkit_") or module
     if component in catalog(False).names(kind):
-        raise ValueError(f"loopkit has a {kind} called '{component}', which would win over yours; choose another name")
+        raise UserError(f"loopkit has a {kind} called '{component}', which would win over yours; choose another name")
     return Names(name, module, component, "".join(part.capitalize() for part in component.split("_")))
 
 
@@ -214,10 +215,10 @@ def refuse(folder: Path) -> None:
     """Stop before anything is overwritten.
 
     Raises:
-        FileExistsError: If the folder is there.
+        UserError: If the folder is there.
     """
     if folder.exists():
-        raise FileExistsError(f"{folder} exists already; nothing was written. Choose another name, or --out")
+        raise UserError(f"{folder} exists already; nothing was written. Choose another name, or --out")
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -225,5 +226,6 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     refuse(folder)
     for name, text in files.items():
         file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        with file_errors(file, "written"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")

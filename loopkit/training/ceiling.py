@@ -9,24 +9,7 @@ from typing import Any
 
 import torch
 
-DENSE_BF16 = {
-    "B200": 2250e12,
-    "H200": 989e12,
-    "GH200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "L4": 121e12,
-    "A10": 125e12,
-    "A40": 150e12,
-    "A6000": 155e12,
-    "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
-}
-"""Dense bf16 matrix products with fp32 accumulation, FLOP/s, from the vendor's data sheets. The longest name counts."""
+from loopkit.training.devices import accelerator_of
 
 
 @dataclass(frozen=True)
@@ -59,9 +42,8 @@ def ceiling(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> C
     """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     word = str(dtype).removeprefix("torch.")
-    known = [model for model in DENSE_BF16 if model in name]
-    if known and dtype is torch.bfloat16:
-        return Ceiling(DENSE_BF16[max(known, key=len)], "table", name, word)
+    if dtype is torch.bfloat16 and (known := accelerator_of(name)) is not None:
+        return Ceiling(known.flops_per_s, "table", name, word)
     return Ceiling(matmul_rate(device, dtype, seconds), "matmul", name, word)
 
 
@@ -77,12 +59,17 @@ def recipe_ceiling(device: torch.device, precision: str) -> Ceiling:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float) -> float:
-    """FLOP/s of the best square matrix product within some seconds; on slow arithmetic of a smaller one."""
+    """FLOP/s of the best square matrix product within some seconds; on slow arithmetic of a smaller one.
+
+    The factors are random, as constant ones draw less power and let a GPU run faster than training can. The global
+    random state is left as it is.
+    """
+    generator = torch.Generator(device).manual_seed(0)
     # a GPU is asked for several at once, so that waiting for it is no part of the time
     largest, rounds = (4096, 8) if device.type == "cuda" else (1024, 1)
     size, best, end = largest // 8, 0.0, _now(device) + seconds
     while True:
-        a, b = torch.ones(2, size, size, device=device, dtype=dtype)
+        a, b = torch.randn(2, size, size, device=device, dtype=dtype, generator=generator)
         out = a @ b  # the first call of a size chooses a kernel
         last = 0.0
         while not last or (size == largest and _now(device) < end):

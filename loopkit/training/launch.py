@@ -11,20 +11,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import IO
+
+from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 
 PATIENCE = 20.0
 """Seconds that ranks get to end on their own once another one has failed."""
 LAUNCHED = "LOOPKIT_LAUNCHED"
 """Set for ranks that ``launch`` watches, to its process: how one of them was killed is then told by it."""
-LOST_EXIT = 4
-"""Exit code of a rank that ends because it lost another one: never the cause."""
+REPORTS = "LOOPKIT_REPORTS"
+"""Set for ranks that ``launch`` watches, to a folder: the first rank to report an error puts its number there, and a
+rank that only lost contact with another one puts its message there, for ``launch`` to show if there is no other."""
 RESUME = "The newest whole checkpoint stays: go on from it with --resume"
 """What to do about a run that lost a rank."""
 _TAIL = 4000
+_REPORTER = "reporter"
 
 
 @dataclass
@@ -68,13 +74,13 @@ def launch(
     """
     command = [sys.executable, *program, *words]
     started: list[Rank] = []
-    with _passing_on(started):
+    with _passing_on(started), tempfile.TemporaryDirectory(prefix="loopkit-") as reports:
         for number, environment in enumerate(environments(ranks)):
             said = None if number == 0 else tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as its rank)
             # a group of its own, or a terminal would send Ctrl-C twice: once to it, and once through us
             process = subprocess.Popen(
                 command,
-                env=environment,
+                env={**environment, REPORTS: reports},
                 stdout=None if number == 0 else subprocess.DEVNULL,
                 stderr=said,
                 process_group=0,
@@ -84,18 +90,60 @@ def launch(
             failed = _watch(started)
         finally:
             _end(started)
-    if failed is None:
-        return 0
+        return 0 if failed is None else _conclude(failed, started, Path(reports), remedy)
+
+
+def _conclude(failed: Rank, ranks: Sequence[Rank], reports: Path, remedy: str) -> int:
+    """Make sure that one message says how the run failed; its exit code."""
+    reporter = reports / _REPORTER
+    if reporter.is_file():
+        speaker = ranks[int(reporter.read_text() or failed.number)]
+        if words := speaker.last_words():  # rank 0 has written to our standard error itself
+            _say(words)
+        return speaker.process.returncode if speaker.process.returncode > 0 else _exit_code(failed)
+    lost = sorted(reports.glob("lost-*"))
     code = failed.process.returncode
     if code < 0:
-        _say(
-            f"error: rank {failed.number} was killed by {signal.Signals(-code).name}{_why(-code)}; all ranks ended. "
-            f"{remedy}"
-        )
-        return 128 - code
-    if words := failed.last_words():
+        name = signal.Signals(-code).name
+        _say(f"error: rank {failed.number} was killed by {name}{_why(-code)}; all ranks ended. {remedy}")
+    elif code == ExitCode.LOST and lost:
+        _say(lost[0].read_text(encoding="utf-8"))
+    elif words := failed.last_words():
         _say(words)
-    return code
+    elif code not in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):  # then rank 0 has said what it saved
+        _say(f"error: rank {failed.number} ended with exit code {code} and no message; all ranks ended. {remedy}")
+    return _exit_code(failed)
+
+
+def _exit_code(rank: Rank) -> int:
+    """The exit code of a rank as a shell has it."""
+    code = rank.process.returncode
+    return code if code >= 0 else 128 - code
+
+
+def claim_report() -> bool:
+    """Whether this rank is to report its error: under ``launch``, the first rank that asks, at its first error."""
+    if REPORTS not in os.environ:
+        return True
+    try:
+        with open(Path(os.environ[REPORTS], _REPORTER), "x") as file:
+            file.write(os.environ["RANK"])
+    except OSError:  # another rank was faster, or the launcher is gone
+        return False
+    return True
+
+
+def should_report() -> bool:
+    """Whether this process is to report an error that no rank has met another one to agree on."""
+    if REPORTS in os.environ:
+        return claim_report()
+    return "WORLD_SIZE" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def leave_message(text: str) -> None:
+    """Leave the message of a rank that lost contact: ``launch`` shows one of them if no rank reports a cause."""
+    with suppress(OSError):
+        Path(os.environ[REPORTS], f"lost-{int(os.environ['RANK']):05d}").write_text(text, encoding="utf-8")
 
 
 def environments(ranks: int) -> Iterator[dict[str, str]]:
@@ -117,8 +165,24 @@ def environments(ranks: int) -> Iterator[dict[str, str]]:
 
 
 def under_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher, ours or another, has already started this process as one of several."""
-    return "WORLD_SIZE" in environment and "RANK" in environment
+    """Whether a launcher, ours or another, has already started this process as one of several.
+
+    Raises:
+        UserError: If the variables that a launcher sets are there in part, or are not numbers.
+    """
+    values = {name: environment.get(name, "") for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")}
+    world = values["WORLD_SIZE"]
+    if world in ("", "1"):
+        return False
+    wrong = [name for name in ("WORLD_SIZE", "RANK", "MASTER_PORT") if not values[name].isdecimal()]
+    wrong += [] if values["MASTER_ADDR"] else ["MASTER_ADDR"]
+    if wrong:
+        shown = ", ".join(f"{name} is {values[name]!r}" if values[name] else f"{name} is not set" for name in wrong)
+        raise UserError(
+            f"WORLD_SIZE={world} means that a launcher has started several ranks, but {shown}; start them with --nproc "
+            "or torchrun, or unset WORLD_SIZE"
+        )
+    return True
 
 
 def follow_launcher() -> None:
@@ -132,7 +196,7 @@ def _follow(launcher: int) -> None:
         time.sleep(0.2)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(PATIENCE)
-    os._exit(LOST_EXIT)
+    os._exit(ExitCode.LOST)
 
 
 def _watch(ranks: Sequence[Rank]) -> Rank | None:
@@ -146,9 +210,9 @@ def _watch(ranks: Sequence[Rank]) -> Rank | None:
         time.sleep(0.05)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        causes = [rank for rank in ranks if rank.process.poll() not in (None, 0, LOST_EXIT)]
-        if causes:
-            return causes[0]
+        causes = [rank for rank in ranks if rank.process.poll() not in (None, 0, ExitCode.LOST)]
+        if causes:  # a backend may abort a rank that lost another one
+            return min(causes, key=lambda rank: rank.process.returncode == -signal.SIGABRT)
         if all(rank.process.poll() is not None for rank in ranks):
             break
         time.sleep(0.05)

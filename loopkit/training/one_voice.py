@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +13,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from loopkit.training.launch import LAUNCHED, LOST_EXIT, RESUME
+from loopkit.error_report import exit_code_of, format_error
+from loopkit.exit_codes import ExitCode
+from loopkit.training.launch import REPORTS, RESUME, claim_report, leave_message, under_launcher
 from loopkit.training.stop import Interrupted
 
 _FIRST, _ENDING = "loopkit/failed_first", "loopkit/ending"
@@ -26,8 +27,8 @@ _LOST_WORDS = ("gloo", "nccl", "connection closed by peer", "connection reset", 
 def one_voice(remedy: str = RESUME) -> Iterator[None]:
     """Inside of the block an error ends this rank with one message from all ranks together, and the right exit code.
 
-    With a single process nothing is changed: errors pass. Exit codes: 2 for what a user can mend, ``exit_code`` of the
-    error where it has one, 1 for a fault of the program, ``LOST_EXIT`` where another rank went away.
+    With a single process nothing is changed: errors pass. The exit code is that of ``exit_code_of``, or
+    ``ExitCode.LOST`` if another rank went away.
 
     Args:
         remedy: What to do after a rank was lost, in a sentence.
@@ -37,10 +38,10 @@ def one_voice(remedy: str = RESUME) -> Iterator[None]:
     except Interrupted:  # all ranks leave together, each with the same exit code
         raise
     except Exception as error:
-        if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        if not under_launcher():
             raise
         code = exit_code(error)
-        if _speaks(error):
+        if _speaks(error, remedy):
             print(words_of(error, remedy), file=sys.stderr, flush=True)
         sys.stdout.flush()
         # a rank blocked in a thread of a backend would never end; everything worth keeping is on disk
@@ -49,12 +50,7 @@ def one_voice(remedy: str = RESUME) -> Iterator[None]:
 
 def exit_code(error: Exception) -> int:
     """The exit code that an error means."""
-    if lost_contact(error):
-        return LOST_EXIT
-    found: Any = getattr(error, "exit_code", None)
-    if isinstance(found, int):
-        return found
-    return 2 if isinstance(error, ValueError | OSError | LookupError) else 1
+    return ExitCode.LOST if lost_contact(error) else exit_code_of(error)
 
 
 def lost_contact(error: BaseException) -> bool:
@@ -72,23 +68,27 @@ def words_of(error: Exception, remedy: str = RESUME) -> str:
         return f"error: {who} could not meet the other ranks: {error}"
     if lost_contact(error):
         return (
-            f"error: {who} lost another rank, which was killed or cannot be reached any more; the run ends here. "
-            f"{remedy}"
+            f"error: {who} lost another rank, which was killed or cannot be reached any more "
+            f"({_first_line(error)}); the run ends here. {remedy}"
         )
-    if exit_code(error) == 1:
-        return "".join(traceback.format_exception(error)) + f"error: {who}: {type(error).__name__}: {error}"
-    notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
-    return f"error: {who}: {error}{notes}"
+    return format_error(error, who)
 
 
-def _speaks(error: Exception) -> bool:
-    """Whether this is the first rank to fail; it announces itself in the store in which the ranks met."""
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
+def _speaks(error: Exception, remedy: str) -> bool:
+    """Whether this is the first rank to fail; it announces itself to the launcher, or in the store where ranks met."""
+    lost = lost_contact(error)
+    if REPORTS in os.environ:
+        if lost:  # the launcher knows how the other one ended
+            leave_message(words_of(error, remedy))
+            return False
+        return claim_report()
     store = _store()
     if store is None:  # the ranks have not met: what one machine lacks is said once for it
         return os.environ.get("LOCAL_RANK", "0") == "0"
-    lost = lost_contact(error)
-    if lost and LAUNCHED in os.environ:
-        return False  # the launcher tells how the other one ended
     rank = os.environ.get("RANK", "0").encode()
     try:
         first = store.compare_set(_FIRST, "", rank.decode()) == rank

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch
 
+from loopkit.exit_codes import ExitCode
 from loopkit.recipe import Recipe
 from loopkit.training.sizes import Sizes, largest_micro
 from loopkit.training.stop import Ended, kept
-
-OUT_OF_MEMORY_EXIT = 6
 
 
 class OutOfMemory(Ended):
@@ -24,7 +23,7 @@ class OutOfMemory(Ended):
         checkpoint: The newest checkpoint, if there is one.
     """
 
-    exit_code = OUT_OF_MEMORY_EXIT
+    exit_code = ExitCode.OUT_OF_MEMORY
 
     def __init__(self, where: str, remedy: str, checkpoint: Path | None) -> None:
         super().__init__(f"{where}: there is not enough memory; {remedy}. {kept(checkpoint)}")

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from loopkit.errors import UserError
+from loopkit.training.launch import under_launcher
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ def join(wanted: Literal["auto", "cpu", "cuda"]) -> Process:
 
     ``torchrun``, ``deepspeed`` and Slurm launchers say who is who in the environment (``RANK``, ``WORLD_SIZE``,
     ``LOCAL_RANK``, ``MASTER_ADDR``, ``MASTER_PORT``). The group stays until the program ends, so several runs in one
-    program share it: DeepSpeed keeps references to it.
+    program share it: DeepSpeed keeps references to it. A launcher of one rank is as none.
+
+    Raises:
+        UserError: If the environment describes ranks in part.
     """
     # DeepSpeed reads this variable now and then, launcher or not
     local_rank = int(os.environ.setdefault("LOCAL_RANK", "0"))
@@ -83,7 +87,7 @@ def join(wanted: Literal["auto", "cpu", "cuda"]) -> Process:
         torch.cuda.set_device(device)
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        if "WORLD_SIZE" in os.environ:
+        if under_launcher():
             dist.init_process_group(backend)
         else:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)

@@ -11,10 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-UNHEALTHY_EXIT = 3
-"""Exit code of a run that ``train.health`` stopped; a signal gives 128 plus its number."""
-WRITE_FAILED_EXIT = 5
-"""Exit code of a run that could not write to its folder."""
+from loopkit.exit_codes import ExitCode
 
 
 class Ended(Exception):
@@ -25,7 +22,7 @@ class Ended(Exception):
         resumable: Whether going on as before is all there is to do.
     """
 
-    exit_code: int = 1
+    exit_code: int = ExitCode.FAILED
     resumable: bool = False
 
 
@@ -59,7 +56,7 @@ class Unhealthy(Ended):
         checkpoint: The newest checkpoint, if there is one.
     """
 
-    exit_code = UNHEALTHY_EXIT
+    exit_code = ExitCode.UNHEALTHY
     remedy = "train.health says what else may be done about it: skip_step, rewind or another limit"
 
     def __init__(self, step: int, fault: str, checkpoint: Path | None) -> None:
@@ -86,7 +83,7 @@ class WriteFailed(Ended):
         checkpoint: The newest checkpoint, if there is one.
     """
 
-    exit_code = WRITE_FAILED_EXIT
+    exit_code = ExitCode.WRITE_FAILED
     resumable = True
 
     def __init__(self, step: int, what: str, error: Exception | None, checkpoint: Path | None) -> None:

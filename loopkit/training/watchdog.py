@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-HUNG_EXIT = 4
-"""Exit code of a process that the watchdog ended."""
+from loopkit.exit_codes import ExitCode
+from loopkit.training.launch import claim_report
 
 
 class Watchdog:
@@ -70,7 +70,7 @@ class Watchdog:
             waited = time.monotonic() - self._last
             if waited > seconds and not self._paused:
                 self._report(waited)
-                self._end(HUNG_EXIT)
+                self._end(ExitCode.HUNG)
                 return
 
     def _report(self, waited: float) -> None:
@@ -84,4 +84,5 @@ class Watchdog:
             words += f"; its stacks are in {self.file}"
         except OSError as error:
             words += f"; its stacks could not be written: {error.strerror}"
-        print(f"\nerror: {words}; the checkpoints are whole, go on with --resume", file=sys.stderr, flush=True)
+        if claim_report():
+            print(f"\nerror: {words}; the checkpoints are whole, go on with --resume", file=sys.stderr, flush=True)

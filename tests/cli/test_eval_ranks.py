@@ -58,8 +58,8 @@ def test_what_is_wrong_is_said_before_any_rank_starts(
 def test_a_launcher_inside_of_a_launcher_is_refused(
     started: list[tuple[list[str], int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main, ["eval", "mine", "--nproc", "2"])
     assert done.exit_code == 2
     assert "has already; leave it out" in done.output

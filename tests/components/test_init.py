@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from loopkit.components.init import Init, NormalInit, ScaledInit, TorchDefault
+from loopkit.errors import UserError
 from loopkit.recipe.format import Head
 from tests.model.tiny import tiny
 
@@ -87,7 +88,7 @@ def test_a_parameter_that_nothing_sets_is_an_error() -> None:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(3))
 
-    with pytest.raises(TypeError, match=r"Forgotten at 'inside' owns parameters .* no reset_parameters\(\)"):
+    with pytest.raises(UserError, match=r"Forgotten at 'inside' owns parameters .* no reset_parameters\(\)"):
         fill(NormalInit(), nn.ModuleDict({"inside": Forgotten()}))
 
 

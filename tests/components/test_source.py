@@ -10,6 +10,7 @@ import time
 import pytest
 
 from loopkit.components.source import Document, Part, canonical_split, count_lines, hub
+from loopkit.errors import UserError
 
 
 def test_a_document_is_its_parts() -> None:
@@ -55,7 +56,7 @@ def test_no_network_is_noticed_at_once(closed_door: None) -> None:
     with pytest.raises(hub.HubUnreachable, match=r"127.0.0.1: Connection refused.*set the_path") as caught:
         hub.load_dataset("loopkit-tests/absent", None, None, "set the_path")
     assert time.monotonic() - started < 10  # importing datasets is most of it; its own retries would take 23 s
-    assert isinstance(caught.value, OSError)
+    assert isinstance(caught.value, UserError)
 
 
 def test_a_name_server_that_hangs_costs_patience_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

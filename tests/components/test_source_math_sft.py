@@ -19,6 +19,7 @@ from loopkit.data.padded import PaddedExamples
 from loopkit.data.pieces import example_pieces
 from loopkit.data.rows import IGNORE
 from loopkit.data.store import TokenStore, write_store
+from loopkit.errors import UserError
 
 ROWS = [{"problem": f"What is {i} + 1?", "solution": f"It is {i + 1}."} for i in range(400)]
 
@@ -146,7 +147,7 @@ def test_options_that_exclude_each_other(tmp_path: Path) -> None:
         list(source(tmp_path, ROWS).documents("hard"))
     with pytest.raises(ValueError, match="there is no validation split"):
         list(source(tmp_path, ROWS).documents("validation"))
-    with pytest.raises(FileNotFoundError, match="does not exist"):
+    with pytest.raises(UserError, match="does not exist"):
         list(MathSft(path=tmp_path / "absent").documents("train"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loopkit.components.source.python_docs import PythonDocs, read_topics, without_repeats
+from loopkit.errors import UserError
 
 SPLITS = ("train", "validation", "test")
 
@@ -59,5 +60,5 @@ def test_a_python_without_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(FileNotFoundError, match="install its full standard library"):
+    with pytest.raises(UserError, match="install its full standard library"):
         read_topics()

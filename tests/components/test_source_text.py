@@ -219,11 +219,11 @@ def test_wrong_choices_name_cause_and_remedy(tmp_path: Path) -> None:
         Text(path=tmp_path, dataset="a/b")
     with pytest.raises(ValueError, match="leave nothing to train on"):
         Text(path=tmp_path, validation=0.6, test=0.5)
-    with pytest.raises(FileNotFoundError, match=r"data\.source\.path: .*absent does not exist"):
+    with pytest.raises(UserError, match=r"data\.source\.path: .*absent does not exist"):
         Text(path=tmp_path / "absent").fingerprint("train")
-    with pytest.raises(FileNotFoundError, match=r"has no \.jsonl, \.md, \.parquet, \.txt file: it is empty"):
+    with pytest.raises(UserError, match=r"has no \.jsonl, \.md, \.parquet, \.txt file: it is empty"):
         Text(path=tmp_path).fingerprint("train")
-    with pytest.raises(FileNotFoundError, match=r"data\.source\.files\.train: .*no does not exist"):
+    with pytest.raises(UserError, match=r"data\.source\.files\.train: .*no does not exist"):
         Text(files={"train": tmp_path / "no"}).fingerprint("train")
     (tmp_path / "a.txt").write_bytes(b"caf\xe9")
     with pytest.raises(ValueError, match=r"a\.txt: not UTF-8 text"):

@@ -9,6 +9,7 @@ import pytest
 
 from loopkit.components.source import DataWarning, Source, hub
 from loopkit.components.source.wikitext import WikiText
+from loopkit.errors import UserError
 
 LINES = [" \n", " = Title = \n", " \n", " One two <unk> . \n", " \n", " \n"]
 
@@ -45,7 +46,7 @@ def test_valid_is_validation(folder: Path) -> None:
 
 def test_a_missing_split_is_an_error_when_it_is_asked_for(folder: Path) -> None:
     source = WikiText(variant="2", path=folder)
-    with pytest.raises(FileNotFoundError, match=r"no test split, only train, validation; add wiki\.test\.tokens"):
+    with pytest.raises(UserError, match=r"no test split, only train, validation; add wiki\.test\.tokens"):
         source.fingerprint("test")
 
 
@@ -99,20 +100,18 @@ def test_text_files(tmp_path: Path) -> None:
 
 
 def test_wrong_paths_name_cause_and_remedy(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"data\.source\.path: .*absent does not exist; give a folder with wiki"
-    ):
+    with pytest.raises(UserError, match=r"data\.source\.path: .*absent does not exist; give a folder with wiki"):
         WikiText(path=tmp_path / "absent").fingerprint("train")
     file = tmp_path / "wiki.train.tokens"
     file.write_text(" a \n")
-    with pytest.raises(NotADirectoryError, match="is a file; give a folder"):
+    with pytest.raises(UserError, match="is a file; give a folder"):
         WikiText(path=file).fingerprint("train")
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(FileNotFoundError, match="is not WikiText: it is empty"):
+    with pytest.raises(UserError, match="is not WikiText: it is empty"):
         WikiText(path=empty).fingerprint("train")
     (empty / "notes.md").write_text("x")
-    with pytest.raises(FileNotFoundError, match=r"it holds notes\.md; give a folder"):
+    with pytest.raises(UserError, match=r"it holds notes\.md; give a folder"):
         WikiText(path=empty).fingerprint("train")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from loopkit.components.source import hub
 from loopkit.components.task.problems import COLLECTIONS, Problem, read_problems
+from loopkit.errors import UserError
 
 ASDIV = """<?xml version="1.0" encoding="UTF-8"?>
 <Machine-Reading-Corpus-File>
@@ -95,7 +96,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, name: str, file: str,
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere.json: there is no such file"):
+    with pytest.raises(UserError, match=r"nowhere.json: there is no such file"):
         read("svamp", tmp_path / "nowhere.json")
 
 

@@ -12,6 +12,7 @@ from loopkit.components.tokenizer import FILE, Lost, Tokenizer, load_tokenizer
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.components.tokenizer.regex import Regex
+from loopkit.errors import UserError
 from loopkit.recipe import load_recipe
 from loopkit.registry.catalog import ComponentError
 
@@ -61,7 +62,7 @@ def test_the_fingerprint_follows_the_vocabulary() -> None:
 
 
 def test_damaged_and_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="has no tokenizer"):
+    with pytest.raises(UserError, match="has no tokenizer"):
         load_tokenizer(tmp_path)
     (tmp_path / FILE).write_text('{"format": 1, "type"')
     with pytest.raises(ValueError, match="is damaged"):

@@ -11,6 +11,7 @@ import pytest
 from loopkit.components.source import hub
 from loopkit.components.tokenizer import Lost, load_tokenizer
 from loopkit.components.tokenizer.huggingface import HuggingFace
+from loopkit.errors import UserError
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -113,7 +114,7 @@ def test_a_prefix_per_text_is_not_separable(tmp_path: Path) -> None:
 def test_wrong_files_name_cause_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="set either path"):
         HuggingFace()
-    with pytest.raises(FileNotFoundError, match=r"data\.tokenizer\.path: .*tokenizer\.json does not exist"):
+    with pytest.raises(UserError, match=r"data\.tokenizer\.path: .*tokenizer\.json does not exist"):
         HuggingFace(path=tmp_path)
     file = tmp_path / "tokenizer.json"
     file.write_text("{")

@@ -144,7 +144,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_cache_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match=r"cannot be written .*set LOOPKIT_CACHE to another folder"):
+    with pytest.raises(OSError, match=r"cannot be written: .*set LOOPKIT_CACHE to another folder"):
         entry(tmp_path / "file" / "shelf", "name", "thing", Builder())
 
 

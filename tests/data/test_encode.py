@@ -285,5 +285,5 @@ def test_raw_wikitext(shared: Path, tmp_path: Path, tokenizer: str) -> None:
     assert prepared.splits["test"].scoring(256).bytes == sizes["test"]
     assert prepared.splits["validation"].scoring(256).words == 217_646
     assert prepared.splits["test"].scoring(256, stride=64).words == 245_569
-    with pytest.raises(FileNotFoundError, match="no train split"):
+    with pytest.raises(UserError, match="no train split"):
         prepare(real(source, options), cache=tmp_path, splits=["train"])

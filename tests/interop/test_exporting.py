@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import loopkit
+from loopkit.errors import UserError
 from loopkit.interop import export_run, import_folder
 from loopkit.interop.layout import new
 from loopkit.interop.sayable import Unsayable
@@ -223,7 +224,7 @@ def test_shards_of_a_new_layout() -> None:
 def test_nothing_is_overwritten_and_nothing_made_up(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"))
     (tmp_path / "out").mkdir()
-    with pytest.raises(FileExistsError, match="another folder with --out"):
+    with pytest.raises(UserError, match="another folder with --out"):
         export_run(tmp_path / "run", tmp_path / "out")
     with pytest.raises(NoRun, match="there is no run"):
         export_run(tmp_path / "none", tmp_path / "new")

@@ -101,9 +101,7 @@ def test_an_import_error_is_its_own_exception_with_the_line_that_raised(site: Pa
     assert run("validate", "wikitext_44m_raw", "--set", "model.readout=faulty").exit_code == 0  # reading runs nothing
 
 
-def test_the_command_line_shows_an_import_error_without_a_traceback(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_error_is_shown_with_traceback_and_plugin(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "needy_b", "faulty", GOOD + "\nraise RuntimeError('no licence')\n")
 
     @click.command()
@@ -112,9 +110,10 @@ def test_the_command_line_shows_an_import_error_without_a_traceback(
 
     monkeypatch.setattr(Commands, "get_command", lambda self, ctx, name: building)
     done = run("plan")
-    assert done.exit_code == 2
+    assert done.exit_code == 1
+    assert "Traceback" in done.stderr
     assert "error: RuntimeError: no licence" in done.stderr
-    assert f"while importing readout 'faulty' from {site / 'needy_b.py'}:12" in done.stderr
+    assert f"raised in the plugin readout 'faulty' from {site / 'needy_b.py'}:12" in done.stderr
     assert isinstance(run("--traceback", "plan").exception, RuntimeError)
 
 

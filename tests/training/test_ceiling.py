@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from loopkit.training import ceiling as room
+from loopkit.training.devices import ACCELERATORS, Accelerator, accelerator_of
 
 CPU = torch.device("cpu")
 measure = room.matmul_rate  # before the tests of this folder put a constant in its place
@@ -53,9 +54,48 @@ def test_slow_arithmetic_does_not_hold_up_the_start(monkeypatch: pytest.MonkeyPa
     assert clock[0] < 1.0
 
 
+def test_the_product_multiplies_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal numbers cost a GPU less power, so that it runs faster than in training; training's own draws are kept."""
+    factors: list[torch.Tensor] = []
+    real = torch.matmul
+
+    def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        factors.extend((a, b))
+        return real(a, b, out=out)
+
+    monkeypatch.setattr(torch, "matmul", product)
+    before = torch.get_rng_state()
+    measure(CPU, torch.float32, 0.0)
+    assert all(factor.unique().numel() > factor.numel() / 2 for factor in factors)
+    assert not torch.equal(factors[0], factors[1])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("accelerator", ACCELERATORS, ids=lambda accelerator: accelerator.name)
+def test_a_gpu_is_matched_by_its_whole_name(accelerator: Accelerator) -> None:
+    for name in ("NVIDIA {}", "{}", "NVIDIA GeForce {}", "NVIDIA {} 80GB HBM3"):
+        assert accelerator_of(name.format(accelerator.name)) == accelerator
+    for name in ("NVIDIA {}00", "NVIDIA {}G", "NVIDIA {} Laptop GPU", "NVIDIA {} Ti", "NVIDIA {} MIG 3g.40gb", "X{}"):
+        assert accelerator_of(name.format(accelerator.name)) is None
+
+
+@pytest.mark.parametrize("name", ["NVIDIA RTX A1000", "NVIDIA A10G", "NVIDIA RTX A4000", "NVIDIA L40G", "Tesla T4"])
+def test_a_gpu_with_a_similar_name_is_measured(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert room.ceiling(torch.device("cuda"), torch.bfloat16).source == "matmul"
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("NVIDIA H200", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA L40S", 362e12), ("NVIDIA A100-SXM4-80GB", 312e12)],
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A100 80GB PCIe", 312e12),
+        ("NVIDIA RTX A6000", 155e12),
+    ],
 )
 def test_a_known_gpu_is_looked_up(monkeypatch: pytest.MonkeyPatch, name: str, expected: float) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 from loopkit.training import launch as module
-from loopkit.training.launch import LOST_EXIT, environments, launch, under_launcher
+from loopkit.training.launch import environments, launch, under_launcher
 
 WAIT = "import time; time.sleep(60)"
 
@@ -32,7 +35,20 @@ def test_ranks_are_told_apart_as_torchrun_does() -> None:
     assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in found] == [(str(n), str(n), "3") for n in range(3)]
     assert len({e["MASTER_PORT"] for e in found}) == 1
     assert all(under_launcher(e) for e in found)
-    assert not under_launcher({"WORLD_SIZE": "2"})
+
+
+@pytest.mark.parametrize("alone", [{}, {"WORLD_SIZE": "1"}, {"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "0"}])
+def test_one_rank_needs_no_launcher(alone: dict[str, str]) -> None:
+    assert not under_launcher(alone)
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"])
+def test_ranks_described_in_part_are_refused(name: str) -> None:
+    whole = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    assert under_launcher(whole)
+    part = {key: value for key, value in whole.items() if key != name} | ({name: "two"} if name == "WORLD_SIZE" else {})
+    with pytest.raises(UserError, match=rf"{name} is (not set|'two').*; start them with --nproc or torchrun"):
+        under_launcher(part)
 
 
 def test_all_end_well(capfd: pytest.CaptureFixture[str]) -> None:
@@ -51,18 +67,49 @@ def test_the_words_of_a_rank_that_fails_are_shown_and_the_others_ended(capfd: py
 
 
 def test_who_only_lost_another_is_not_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
-    lost = f"print('lost'); sys.exit({LOST_EXIT})"
+    lost = f"print('lost'); sys.exit({ExitCode.LOST})"
     late = "time.sleep(0.4); print('error: the cause', file=sys.stderr); sys.exit(3)"
     assert launch((), 2, ranks(lost, late)) == 3
     assert capfd.readouterr().err == "error: the cause\n"
 
 
 def test_a_killed_rank_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    assert launch((), 2, ranks(f"time.sleep(0.3); sys.exit({LOST_EXIT})", "os.kill(os.getpid(), 9)")) == 137
+    assert launch((), 2, ranks(f"time.sleep(0.3); sys.exit({ExitCode.LOST})", "os.kill(os.getpid(), 9)")) == 137
     said = capfd.readouterr().err
     assert said.startswith("error: rank 1 was killed by SIGKILL (out of memory, if nobody did it by hand)")
     assert said.count("\n") == 1
     assert "--resume" in said
+
+
+LOST = """
+from loopkit.training.launch import leave_message
+leave_message(f"error: rank {os.environ['RANK']} lost another rank")
+sys.exit(7)
+"""
+CAUSE = """
+from loopkit.training.launch import claim_report
+if claim_report():
+    print(f"error: rank {os.environ['RANK']}: the cause", file=sys.stderr)
+sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("programs", "code", "message"),
+    [
+        ((LOST, LOST), 7, "error: rank 0 lost another rank\n"),
+        ((LOST, "time.sleep(0.3)" + CAUSE), 2, "error: rank 1: the cause\n"),
+        ((CAUSE, CAUSE), 2, r"error: rank [01]: the cause\n"),
+        ((CAUSE, "os.kill(os.getpid(), 9)"), (2, 137), "error: rank .*\n"),
+        ((LOST, "os._exit(1)"), 1, "error: rank 1 ended with exit code 1 and no message.*\n"),
+        (("os._exit(7)", "os._exit(7)"), 7, "error: rank 0 ended with exit code 7 and no message.*\n"),
+    ],
+)
+def test_every_failure_has_one_message(
+    programs: tuple[str, str], code: int | tuple[int, ...], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch((), 2, ranks(*programs)) in (code if isinstance(code, tuple) else (code,))
+    assert re.fullmatch(message, capfd.readouterr().err)
 
 
 def test_a_rank_that_will_not_end_is_killed() -> None:

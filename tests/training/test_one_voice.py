@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from loopkit.training.launch import LOST_EXIT
+from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 from loopkit.training.one_voice import exit_code, lost_contact, one_voice, words_of
 from loopkit.training.stop import Interrupted, NotFinite
 
@@ -20,24 +21,25 @@ GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed b
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ValueError("bad"), 2),
-        (FileNotFoundError("gone"), 2),
-        (KeyError("key"), 2),
+        (UserError("bad"), 2),
+        (ValueError("a contract"), 1),
+        (FileNotFoundError("gone"), 1),
+        (KeyError("key"), 1),
         (NotFinite(3, "the loss is nan", None), 3),
         (ZeroDivisionError("bug"), 1),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 1),
-        (RuntimeError(GLOO), LOST_EXIT),
-        (dist.DistNetworkError("the store went away"), LOST_EXIT),
+        (RuntimeError(GLOO), ExitCode.LOST),
+        (dist.DistNetworkError("the store went away"), ExitCode.LOST),
     ],
 )
 def test_exit_codes(error: Exception, code: int) -> None:
     assert exit_code(error) == code
-    assert lost_contact(error) is (code == LOST_EXIT)
+    assert lost_contact(error) is (code == ExitCode.LOST)
 
 
 def test_words_name_the_rank_and_show_a_traceback_for_a_bug_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "5")
-    error = ValueError("data.length is too long")
+    error = UserError("data.length is too long")
     error.add_note("in RECIPE")
     assert words_of(error).startswith("error: rank 5 on ")
     assert words_of(error).endswith(": data.length is too long\n  in RECIPE")
@@ -46,7 +48,8 @@ def test_words_name_the_rank_and_show_a_traceback_for_a_bug_alone(monkeypatch: p
     except ZeroDivisionError as bug:
         text = words_of(bug)
     assert text.startswith("Traceback")
-    assert text.splitlines()[-1].startswith("error: rank 5 on ")
+    assert text.splitlines()[-2].startswith("error: rank 5 on ")
+    assert "please report it" in text.splitlines()[-1]
 
 
 def test_one_process_keeps_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,12 +63,13 @@ def test_one_process_keeps_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CODE = """
 import os, time
+from loopkit.errors import UserError
 from loopkit.training.one_voice import one_voice
 from loopkit.training.process import join
 with one_voice():
     process = join("cpu")
     if os.environ["WHO"] == "all" or os.environ["RANK"] == os.environ["WHO"]:
-        raise ValueError("the data is not there")
+        raise UserError("the data is not there")
     process.barrier()
 """
 
@@ -82,5 +86,5 @@ def test_of_ranks_that_met_the_first_to_fail_speaks(who: str) -> None:
     assert sum(text.count("error:") for text in said) == 1, said
     assert "the data is not there" in "".join(said)
     codes = [process.returncode for process in started]
-    assert codes == ([2, 2] if who == "all" else [LOST_EXIT, 2])
+    assert codes == ([2, 2] if who == "all" else [ExitCode.LOST, 2])
     assert os.environ.get("RANK") is None

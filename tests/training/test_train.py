@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from loopkit.errors import UserError
 from loopkit.runs import CheckpointProblem, RunExists, RunFolder, checkpoints, read_metrics, read_provenance
 from loopkit.runs.checkpoint import newest_checkpoint
 from loopkit.runs.lock import LOCK, RunBusy, held
@@ -110,7 +111,7 @@ def test_texts_may_be_left_to_eval(recipe: Maker, tmp_path: Path) -> None:
     assert "gsm8k" not in file.read_text()
     assert asks(asked)
     assert not asks(recipe("evaluate.tasks={perplexity: false, math: {path: nowhere.jsonl}}", "evaluate.texts=eval"))
-    with pytest.raises(FileNotFoundError, match="there is no such file"):
+    with pytest.raises(UserError, match="there is no such file"):
         fit(recipe("train.steps=1", tasks), tmp_path / "always")
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.training.watchdog import HUNG_EXIT, Watchdog
+from loopkit.exit_codes import ExitCode
+from loopkit.training.watchdog import Watchdog
 
 
 def test_a_hang_is_written_down_with_the_stacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +27,7 @@ def test_a_hang_is_written_down_with_the_stacks(tmp_path: Path, capsys: pytest.C
 
     with Watchdog(0.05, tmp_path / "hung.txt", rank=3, end=end):
         stuck_here()
-    assert ended == [HUNG_EXIT]
+    assert ended == [ExitCode.HUNG]
     text = (tmp_path / "hung.txt").read_text()
     assert "rank 3 has made no progress" in text
     assert "stuck_here" in text
@@ -61,12 +62,13 @@ def test_the_process_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
     code = f"""
 import threading
 from pathlib import Path
+from loopkit.exit_codes import ExitCode
 from loopkit.training.watchdog import Watchdog
 with Watchdog(0.1, Path({str(tmp_path / "hung.txt")!r})):
     threading.Lock().acquire() and threading.Event().wait()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == HUNG_EXIT
+    assert done.returncode == ExitCode.HUNG
 
 
 def test_none_waits_for_ever(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from loopkit.components.source import TEST, TRAIN, VALIDATION, DataWarning, canonical_split
 from loopkit.components.source.formats import COMPRESSED, Format, check_content, check_text, format_of
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 ROWS = 1000
 """Rows of a parquet file or dataset that are in memory at a time."""
@@ -27,7 +27,7 @@ def text_lines(path: Path, stated: Format = "text") -> Iterator[str]:
         UserError: If the file is not UTF-8, or visibly of another format than stated.
     """
     check_content(path, stated)
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
+    with file_errors(path, "read"), path.open(encoding="utf-8-sig", newline="\n") as file:
         number = 0
         try:
             for line in file:
@@ -97,7 +97,7 @@ def fingerprint_files(files: Iterable[Path], other: Format | None = None) -> str
     for path in files:
         if other is not None:
             digest.update(f"{format_of(path, other)} ".encode())
-        with path.open("rb") as file:
+        with file_errors(path, "read"), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
@@ -108,7 +108,7 @@ def find_files(path: Path, option: str, suffixes: Collection[str]) -> list[Path]
     A warning lists the files of the folder that are left out.
 
     Raises:
-        FileNotFoundError: If there is nothing to read; the message names the option.
+        UserError: If there is nothing to read; the message names the option.
     """
     files = _candidates(path, option, suffixes)
     if path.is_dir():
@@ -122,7 +122,7 @@ def files_by_split(path: Path, option: str, suffixes: Collection[str]) -> dict[s
     A warning lists the files of the folder that are left out.
 
     Raises:
-        FileNotFoundError: If there is nothing to read; the message names the option.
+        UserError: If there is nothing to read; the message names the option.
     """
     pool = _candidates(path, option, suffixes)
     by_split: dict[str, list[Path]] = {}
@@ -141,11 +141,11 @@ def _candidates(path: Path, option: str, suffixes: Collection[str]) -> list[Path
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise FileNotFoundError(f"{option}: {path} does not exist; give a file or a folder with some")
+        raise UserError(f"{option}: {path} does not exist; give a file or a folder with some")
     files = sorted(f for f in path.rglob("*") if f.suffix.lower() in suffixes and f.is_file())
     if not files:
         wanted = ", ".join(sorted(suffixes))
-        raise FileNotFoundError(f"{option}: {path} has no {wanted} file: {listing(path)}; name one file")
+        raise UserError(f"{option}: {path} has no {wanted} file: {listing(path)}; name one file")
     return files
 
 
@@ -166,13 +166,12 @@ def require_folder(path: Path, wanted: str) -> None:
     """Refuse a path that is not a folder.
 
     Raises:
-        FileNotFoundError: If nothing is there.
-        NotADirectoryError: If it is a file.
+        UserError: If nothing is there, or it is a file.
     """
     if not path.exists():
-        raise FileNotFoundError(f"data.source.path: {path} does not exist; give {wanted}")
+        raise UserError(f"data.source.path: {path} does not exist; give {wanted}")
     if not path.is_dir():
-        raise NotADirectoryError(f"data.source.path: {path} is a file; give {wanted}")
+        raise UserError(f"data.source.path: {path} is a file; give {wanted}")
 
 
 def listing(folder: Path, limit: int = LISTED) -> str:

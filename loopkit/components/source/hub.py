@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from loopkit.errors import UserError
+from loopkit.errors import FileError, UserError
 
 PATIENCE = 4.0
 """Seconds that finding and reaching the hub may take before loopkit goes on without it."""
 
 
-class HubUnreachable(ConnectionError):
+class HubUnreachable(UserError):
     """There is no way to the hub, and the cache does not have what was asked for."""
 
 
@@ -51,6 +51,7 @@ def reach_hub(what: str, remedy: str) -> Iterator[None]:
 
     Raises:
         HubUnreachable: If a call fails for want of a connection; the message names ``what`` and ``remedy``.
+        FileError: If it fails for another reason of the system, such as a full disk.
     """
     reason = why_unreachable()
     try:
@@ -58,7 +59,9 @@ def reach_hub(what: str, remedy: str) -> Iterator[None]:
             yield
     except OSError as error:  # what the hub's clients raise for want of a network descends from it
         if reason is None and not isinstance(error, ConnectionError | TimeoutError):
-            raise
+            raise FileError(
+                f"{what} cannot be read from the Hugging Face hub or its cache: {error}; {remedy}"
+            ) from error
         raise HubUnreachable(
             f"{what} is needed from the Hugging Face hub, which cannot be reached ({reason or error}), "
             f"and it is not in the local cache; {remedy}"

@@ -77,12 +77,12 @@ def read_topics() -> Mapping[str, str]:
     """The help topics of this Python, by name.
 
     Raises:
-        FileNotFoundError: If this Python was installed without them.
+        UserError: If this Python was installed without them.
     """
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
-        raise FileNotFoundError(
+        raise UserError(
             "python_docs: this Python was installed without pydoc_data; install its full standard library "
             "(on Debian, package libpython3-stdlib), or choose another data.source"
         ) from error

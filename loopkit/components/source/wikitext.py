@@ -135,11 +135,11 @@ class WikiText(Source):
             return found[split]
         if any(found.values()):
             there = ", ".join(name for name, files in found.items() if files)
-            raise FileNotFoundError(
+            raise UserError(
                 f"data.source.path: {self.path} has no {split} split, only {there}; "
                 f"add wiki.{_FILE_NAMES[split][0]}.{first}, or leave path out to fetch {self.config} from the hub"
             )
-        raise FileNotFoundError(f"data.source.path: {self.path} is not WikiText: {listing(self.path)}; give {WANTED}")
+        raise UserError(f"data.source.path: {self.path} is not WikiText: {listing(self.path)}; give {WANTED}")
 
     def _warn_of_another_corpus(self, split: str, files: list[Path]) -> None:
         """Say so when the folder holds visibly something else than the variant that the recipe names."""

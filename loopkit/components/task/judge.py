@@ -23,7 +23,7 @@ _VERIFIER = Path(__file__).with_name("verifier.py")
 REMEDY = "install loopkit[eval], or math-verify itself"
 
 
-class NoMathVerify(ImportError, ValueError):
+class NoMathVerify(UserError):
     """The package that compares answers is not installed."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.source import hub
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 
 Row = Mapping[str, Any]
 
@@ -128,9 +128,10 @@ def _of_hub(name: str, split: str | None, revision: str | None) -> tuple[str, It
 def _of_file(path: Path) -> Iterator[Row]:
     """Rows of a file: JSON lines, a JSON list, or ASDiv's XML."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file; give the task a path to a .jsonl, .json or .xml file")
+        raise UserError(f"{path}: there is no such file; give the task a path to a .jsonl, .json or .xml file")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with file_errors(path, "read"):
+            text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".xml":
             yield from ({part.tag: part.text or "" for part in found} for found in _elements(text))
         elif text.lstrip().startswith("["):

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from loopkit.errors import UserError
+from loopkit.errors import FileError, UserError, file_errors
 from loopkit.registry import Spec
 
 FILE = "loopkit_tokenizer.json"
@@ -138,7 +138,7 @@ def load_tokenizer(folder: Path, known: Spec | None = None) -> Tokenizer:
         known: The recipe's choice, for one that comes from a file of the recipe's own.
 
     Raises:
-        FileNotFoundError: If there is none.
+        UserError: If there is none.
         ValueError: If the file is damaged or of a newer format.
     """
     name = _read(folder)["type"]
@@ -150,9 +150,12 @@ def load_tokenizer(folder: Path, known: Spec | None = None) -> Tokenizer:
 def _read(folder: Path) -> dict[str, Any]:
     file = folder / FILE
     if not file.is_file():
-        raise FileNotFoundError(f"{folder} has no tokenizer ({FILE}); it is written beside a run's recipe")
+        raise UserError(f"{folder} has no tokenizer ({FILE}); it is written beside a run's recipe")
     try:
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        with file_errors(file, "read"):
+            record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileError:
+        raise
     except ValueError as error:
         raise UserError(f"{file} is damaged ({error}); restore it from a copy of the run") from error
     if record.get("format") != FORMAT:

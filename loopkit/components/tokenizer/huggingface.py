@@ -11,7 +11,7 @@ import numpy as np
 
 from loopkit.components.source.hub import reach_hub
 from loopkit.components.tokenizer import Lost, Tokenizer, altered
-from loopkit.errors import UserError
+from loopkit.errors import UserError, file_errors
 from loopkit.registry import register
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class HuggingFace(Tokenizer):
             raise UserError("data.tokenizer: set either path (a tokenizer.json or its folder) or name (on the hub)")
         files = _local(path) if path is not None else _from_hub(str(name), revision)
         try:
-            inner = json.loads(files["tokenizer.json"].read_text(encoding="utf-8"))
+            with file_errors(files["tokenizer.json"], "read"):
+                inner = json.loads(files["tokenizer.json"].read_text(encoding="utf-8"))
             self._set(inner, _roles(inner, files.get("tokenizer_config.json"), {"pad": pad, "bos": bos, "eos": eos}))
             self.other_ends = _numbers_of(_vocabulary(inner), other_ends or ())
         except UnicodeDecodeError as error:
@@ -149,9 +150,7 @@ def _local(path: Path) -> dict[str, Path]:
     folder = path if path.is_dir() else path.parent
     file = folder / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        raise FileNotFoundError(
-            f"data.tokenizer.path: {file} does not exist; give a tokenizer.json or a folder with one"
-        )
+        raise UserError(f"data.tokenizer.path: {file} does not exist; give a tokenizer.json or a folder with one")
     config = folder / "tokenizer_config.json"
     return {"tokenizer.json": file} | ({"tokenizer_config.json": config} if config.is_file() else {})
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from loopkit.exit_codes import ExitCode
 from loopkit.report.markdown import code, link, prose, table
 
 INDEX = "reference/commands/index.md"
@@ -13,9 +14,14 @@ INDEX = "reference/commands/index.md"
 NOTES = """## Everywhere
 
 Output fits 80 columns. Colours appear on a terminal only, and not where `NO_COLOR` is set. `-h` or `--help` after any
-command shows what is on its page here. Exit code 0 means done, 1 a finding that the command was asked to be strict
-about, 2 an error of the user's, said with its remedy and without a traceback; `loopkit --traceback COMMAND` shows it.
-`python -m loopkit` is the same program.
+command shows what is on its page here. `python -m loopkit` is the same program.
+
+## Exit codes
+
+An error that you can fix (code 2) is reported without a traceback; `loopkit --traceback COMMAND` shows it. Any other
+error is reported with its traceback.
+
+{exit_codes}
 
 ## Completion in the shell
 
@@ -36,7 +42,9 @@ def commands_page(commands: Mapping[str, str]) -> str:
         commands: Help by name.
     """
     rows = [(link(f"`loopkit {name}`", page_of(name), INDEX), prose(text)) for name, text in commands.items()]
-    return "# Commands\n\n" + table(("command", "what it does"), rows) + f"\n\n{NOTES}"
+    codes = table(("code", "meaning"), [(str(code.value), prose(code.meaning)) for code in ExitCode])
+    notes = NOTES.replace("{exit_codes}", codes)
+    return "# Commands\n\n" + table(("command", "what it does"), rows) + f"\n\n{notes}"
 
 
 def page_of(name: str) -> str:
