@@ -15,11 +15,19 @@ from loopkit.registry import Factory, Fraction, register, use
 
 
 class Block(nn.Module):
-    """One layer. Wiring: ``width``, ``position``, ``layer`` (its number in the whole model), ``max_loops`` (0 in
-    prelude and coda, which run once), ``vocabulary`` (number of tokens)."""
+    """One layer.
+
+    Wiring: ``width``, ``position`` (how tokens know their order; shared by all blocks), ``layer`` (its number in the
+    whole model, from 0, which keys its cache), ``max_loops`` (most loops in training) and ``num_layers`` (blocks of the
+    core), both 0 in prelude and coda, which run once, and ``vocabulary`` (number of tokens). A block hands its
+    sublayers and placements the part of this that their kinds list.
+
+    ``step.k`` is 0 in the prelude, 1 to ``step.loops.total`` in the core, and ``at + 1`` in a coda that reads as if
+    loop ``at`` were the last. The result keeps the dtype of ``x``.
+    """
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        """``[B, T, D]`` to the same shape."""
+        """The stream, ``[B, T, D]``, to the same shape and dtype."""
         raise NotImplementedError
 
 
@@ -44,6 +52,7 @@ class Transformer(Block):
         layer: int,
         max_loops: int,
         vocabulary: int | None = None,
+        num_layers: int = 0,
         *,
         attention: Factory[Attention] = use("causal"),
         mlp: Factory[Mlp] = use("swiglu"),
@@ -59,8 +68,9 @@ class Transformer(Block):
         place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
         self.attention = attention(width=width, position=position, **place)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
-        self.around_attention = placement(norm=make_norm)
-        self.around_mlp = placement(norm=make_norm)
+        depth = {"layer": layer, "max_loops": max_loops, "num_layers": num_layers}
+        self.around_attention = placement(norm=make_norm, **depth)
+        self.around_mlp = placement(norm=make_norm, **depth)
         self.dropout = dropout
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
