@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from loopkit.components.attention import Attention
@@ -10,7 +9,7 @@ from loopkit.components.mlp import Mlp
 from loopkit.components.norm import Norm
 from loopkit.components.placement import Placement
 from loopkit.components.position import Position
-from loopkit.loop import Step
+from loopkit.loop import Dropout, Step
 from loopkit.registry import Factory, Fraction, register, use
 
 
@@ -71,8 +70,8 @@ class Transformer(Block):
         depth = {"layer": layer, "max_loops": max_loops, "num_layers": num_layers}
         self.around_attention = placement(norm=make_norm, **depth)
         self.around_mlp = placement(norm=make_norm, **depth)
-        self.dropout = dropout
+        self.dropout = Dropout(dropout, "mlp", layer)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         x = self.around_attention(x, lambda y: self.attention(y, step), step)
-        return self.around_mlp(x, lambda y: F.dropout(self.mlp(y, step), self.dropout, self.training), step)
+        return self.around_mlp(x, lambda y: self.dropout(self.mlp(y, step), step), step)

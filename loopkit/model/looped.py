@@ -113,7 +113,7 @@ class LoopedModel(nn.Module):
             raise UserError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
         rows = Rows(loops, len(batch), batch.device)
         noise = Noise(*noise_key, sample=batch.sample, positions=batch.positions)
-        x = self.embedding(batch.tokens, batch.positions, self.position)
+        x = self.embedding(batch.tokens, batch.positions, self.position, noise)
         options = {"start": start, "intervene": intervene, "keep": keep, "stop": stop, "noise_key": noise_key}
         t = Trajectory(self, batch, loops, e=x, noise=noise, cache=cache, rerun_options=options)
         t.e = self.prelude(x, t.context(0, x))
