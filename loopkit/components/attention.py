@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from loopkit.components.norm import Norm
 from loopkit.components.position import Position
 from loopkit.errors import UserError
-from loopkit.loop import Step
+from loopkit.loop import Dropout, Step
 from loopkit.registry import AtMost, Divides, Factory, Fraction, register
 
 
@@ -65,7 +66,7 @@ class CausalAttention(Attention):
         qkv_bias: Whether queries, keys and values have a bias.
         qk_bias: Whether queries and keys alone have one, zero at the start, before norm and rotation (Huginn).
         out_bias: Whether the output projection has a bias.
-        dropout: Rate on the attention weights.
+        dropout: Rate on the attention weights, which are then formed in memory: T * S numbers for each head.
         out_dropout: Rate on the output.
         value_embeddings: Layers with a table of their own that adds a vector of the token itself to its values: all,
             those of even or odd number, or a list of numbers, counted from 0 through prelude, core and coda, where a
@@ -109,8 +110,8 @@ class CausalAttention(Attention):
         self.heads = heads
         self.kv_heads = heads if kv_heads is None else kv_heads
         self.head_size = width // heads if head_size is None else head_size
-        self.dropout = dropout
-        self.out_dropout = out_dropout
+        self.dropout = Dropout(dropout, "attention weights", layer)
+        self.out_dropout = Dropout(out_dropout, "attention", layer)
         if heads % self.kv_heads:
             raise UserError(f"attention: {self.kv_heads} kv_heads do not divide {heads} heads")
         if qkv_bias and qk_bias:
@@ -152,8 +153,9 @@ class CausalAttention(Attention):
             mask = _mask(step.positions, step.positions)
         if self.kv_heads != self.heads:
             k, v = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (k, v))
-        mixed = attend(q, k, v, mask, self.dropout if self.training else 0.0)
-        return F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.out_dropout, self.training)
+        drop = (lambda weights: self.dropout.drop_weights(weights, step)) if self.dropout.active else None
+        mixed = attend(q, k, v, mask, drop)
+        return self.out_dropout(self.out(mixed.transpose(1, 2).flatten(2)), step)
 
     def _of_tokens(self, table: nn.Embedding, x: Tensor, step: Step) -> Tensor:
         """What the tokens themselves add to their values, ``[B, G, T, R]``."""
@@ -185,7 +187,7 @@ class CausalAttention(Attention):
         return {"qkv.weight": (self.heads * self.head_size, keys, keys)}
 
     def extra_repr(self) -> str:
-        return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}, dropout={self.dropout}"
+        return f"heads={self.heads}, kv_heads={self.kv_heads}, head_size={self.head_size}"
 
 
 def _has_table(layer: int, which: str | list[int] | None) -> bool:
@@ -195,22 +197,26 @@ def _has_table(layer: int, which: str | list[int] | None) -> bool:
     return which == "all" or which == ("odd" if layer % 2 else "even")
 
 
-def attend(q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Attention by the kernel that was measured fastest: by hand on a CPU with dropout, torch's elsewhere.
+def attend(
+    q_BHTR: Tensor,
+    k_BHSR: Tensor,
+    v_BHSR: Tensor,
+    mask: Tensor | None,
+    drop: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Attention by torch's kernels; by hand with dropout, whose mask no kernel takes.
 
     Args:
         mask: ``[B, 1, T, S]``, true where a query may look; ``None``: causal.
-        dropout: Rate on the weights.
+        drop: Dropout of the weights, ``[B, H, T, S]`` to the same; ``None``: there is none.
     """
-    if dropout == 0.0 or q_BHTR.device.type != "cpu":
-        return F.scaled_dot_product_attention(
-            q_BHTR, k_BHSR, v_BHSR, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
-        )
+    if drop is None:
+        return F.scaled_dot_product_attention(q_BHTR, k_BHSR, v_BHSR, attn_mask=mask, is_causal=mask is None)
     size, (queries, keys) = q_BHTR.shape[-1], (q_BHTR.shape[2], k_BHSR.shape[2])
     seen = q_BHTR.new_ones(queries, keys, dtype=torch.bool).tril() if mask is None else mask
     bias = torch.zeros(seen.shape, dtype=q_BHTR.dtype, device=q_BHTR.device).masked_fill(~seen, float("-inf"))
     weights = ((q_BHTR * size**-0.5) @ k_BHSR.transpose(-1, -2) + bias).softmax(dim=-1)
-    return F.dropout(weights, dropout) @ v_BHSR
+    return drop(weights) @ v_BHSR
 
 
 def _mask(queries_BT: Tensor, keys_BS: Tensor) -> Tensor:

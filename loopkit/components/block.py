@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from loopkit.components.attention import Attention
@@ -10,16 +9,24 @@ from loopkit.components.mlp import Mlp
 from loopkit.components.norm import Norm
 from loopkit.components.placement import Placement
 from loopkit.components.position import Position
-from loopkit.loop import Step
+from loopkit.loop import Dropout, Step
 from loopkit.registry import Factory, Fraction, register, use
 
 
 class Block(nn.Module):
-    """One layer. Wiring: ``width``, ``position``, ``layer`` (its number in the whole model), ``max_loops`` (0 in
-    prelude and coda, which run once), ``vocabulary`` (number of tokens)."""
+    """One layer.
+
+    Wiring: ``width``, ``position`` (how tokens know their order; shared by all blocks), ``layer`` (its number in the
+    whole model, from 0, which keys its cache), ``max_loops`` (most loops in training) and ``num_layers`` (blocks of the
+    core), both 0 in prelude and coda, which run once, and ``vocabulary`` (number of tokens). A block hands its
+    sublayers and placements the part of this that their kinds list.
+
+    ``step.k`` is 0 in the prelude, 1 to ``step.loops.total`` in the core, and ``at + 1`` in a coda that reads as if
+    loop ``at`` were the last. The result keeps the dtype of ``x``.
+    """
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        """``[B, T, D]`` to the same shape."""
+        """The stream, ``[B, T, D]``, to the same shape and dtype."""
         raise NotImplementedError
 
 
@@ -44,6 +51,7 @@ class Transformer(Block):
         layer: int,
         max_loops: int,
         vocabulary: int | None = None,
+        num_layers: int = 0,
         *,
         attention: Factory[Attention] = use("causal"),
         mlp: Factory[Mlp] = use("swiglu"),
@@ -59,10 +67,11 @@ class Transformer(Block):
         place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
         self.attention = attention(width=width, position=position, **place)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
-        self.around_attention = placement(norm=make_norm)
-        self.around_mlp = placement(norm=make_norm)
-        self.dropout = dropout
+        depth = {"layer": layer, "max_loops": max_loops, "num_layers": num_layers}
+        self.around_attention = placement(norm=make_norm, **depth)
+        self.around_mlp = placement(norm=make_norm, **depth)
+        self.dropout = Dropout(dropout, "mlp", layer)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         x = self.around_attention(x, lambda y: self.attention(y, step), step)
-        return self.around_mlp(x, lambda y: F.dropout(self.mlp(y, step), self.dropout, self.training), step)
+        return self.around_mlp(x, lambda y: self.dropout(self.mlp(y, step), step), step)

@@ -18,7 +18,11 @@ from loopkit.registry import Factory, register, use
 
 
 class Carry(nn.Module):
-    """Makes ``c_k`` of ``s_k``, between loops only. Wiring: ``width``, ``max_loops``. Keeps the dtype of the state."""
+    """Makes ``c_k`` of ``s_k``, between loops only.
+
+    Wiring: ``width``, ``max_loops`` (most loops in training). A carry that cannot have streams states
+    ``lacks={"streams"}``. The result keeps the dtype of the state.
+    """
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         """``s_k``, ``[B, T, *S, D]``, to ``c_k``; ``read()`` gives ``z_k``, ``[B, T, D]``, computed if asked for."""
@@ -57,7 +61,7 @@ class Normed(Carry):
         return self.norm(s).to(s.dtype)
 
 
-@register("carry", "readout", paper="arXiv:2510.25741")
+@register("carry", "readout", paper="arXiv:2510.25741", lacks={"streams"})
 class FromReadout(Carry):
     """What the head sees goes back into the loop (Ouro).
 

@@ -13,15 +13,28 @@ from loopkit.registry import register
 
 
 class Core(nn.Module):
-    """The shared part. Wiring: ``width``, ``block`` (makes the next block of the model), ``max_loops``."""
+    """The shared part.
+
+    Wiring: ``width``, ``block`` (builds the next block of the model; a core calls it once for each of its layers) and
+    ``max_loops`` (most loops in training). The constructor may run twice while a model is built, because blocks are
+    told how many of them there are; the second result is the one that stays.
+
+    ``step.gate(s)`` gives the exit gate's logits of any state, ``step.records`` takes what regularizers and the next
+    loop (as ``step.earlier``) read. A core whose state has several streams sets ``streams`` in its constructor and
+    states ``needs={"streams"}`` in its registration: then start and injection are told the number, and components that
+    say ``lacks={"streams"}`` are refused beside it.
+    """
+
+    streams: int = 0
+    """Further streams S of the state: with 0 it is ``[B, T, D]``, with S ``[B, T, S, D]``."""
 
     def forward(self, u: Tensor, step: Step) -> Tensor:
-        """``[B, T, *S, D]`` to the same shape."""
+        """What injection made, ``[B, T, *S, D]``, to the state ``s_k`` in the same shape and dtype."""
         raise NotImplementedError
 
     def emit(self, s: Tensor) -> Tensor:
-        """``[B, T, *S, D]`` to ``[B, T, D]``: what coda and readout see of the state."""
-        return s
+        """``[B, T, *S, D]`` to ``[B, T, D]``: what coda, readout and gate see of the state; the mean of streams."""
+        return s.mean(dim=2) if self.streams else s
 
 
 @register("core", "stack", short="layers")

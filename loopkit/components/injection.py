@@ -17,7 +17,12 @@ from loopkit.registry import Factory, register
 
 
 class Injection(nn.Module):
-    """Joins state and input. Wiring: ``width``, ``max_loops``. The result keeps the dtype of the state."""
+    """Joins state and input, before the core of every loop.
+
+    Wiring: ``width``, ``max_loops`` (most loops in training) and ``streams`` (further streams of the core's state; 0:
+    none). The state has whatever streams the core has; an injection that cannot have any states ``lacks={"streams"}``
+    in its registration. The result keeps the dtype of the state.
+    """
 
     no_decay: ClassVar[frozenset[str]] = frozenset()
     """Names of own parameters that weight decay never touches; any component may have this."""
@@ -25,6 +30,11 @@ class Injection(nn.Module):
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
         """State ``[B, T, *S, D]`` and input ``[B, T, D]`` to ``u``, shaped as the state."""
         raise NotImplementedError
+
+
+def per_stream(e: Tensor, c: Tensor) -> Tensor:
+    """The input ``[B, T, D]``, the same for every stream of the state ``[B, T, *S, D]``; a view in its shape."""
+    return e.reshape(*e.shape[:2], *(1,) * (c.dim() - e.dim()), e.shape[-1]).expand_as(c)
 
 
 @register("injection", "none", ignores_input=True)
@@ -43,7 +53,7 @@ class NoInjection(Injection):
 
 @register("injection", "add")
 class Add(Injection):
-    """Add the input to the state.
+    """Add the input to the state, and to each of its streams.
 
     u = N(c + e)
 
@@ -56,7 +66,7 @@ class Add(Injection):
         self.norm = None if norm is None else norm(width=width)
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
-        u = c + e
+        u = c + per_stream(e, c)
         return u if self.norm is None else self.norm(u).to(c.dtype)
 
 
@@ -85,7 +95,7 @@ class Concat(Injection):
             nn.init.zeros_(stopped)
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
-        return self.mix(torch.cat([c, e], dim=-1)).to(c.dtype)
+        return self.mix(torch.cat([c, per_stream(e, c)], dim=-1)).to(c.dtype)
 
 
 @register("injection", "gate")
@@ -100,6 +110,7 @@ class Gated(Injection):
         self.gate = nn.Linear(2 * width, width)
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        e = per_stream(e, c)
         g = self.gate(torch.cat([c, e], dim=-1)).sigmoid().to(c.dtype)
         return g * c + (1 - g) * e
 
@@ -141,4 +152,4 @@ class Diagonal(Injection):
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
         decay, d = self.coefficients()
-        return (decay * c + d * self.mix(e).to(c.dtype)).to(c.dtype)
+        return (decay * c + d * per_stream(self.mix(e), c).to(c.dtype)).to(c.dtype)

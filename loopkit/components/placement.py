@@ -8,19 +8,31 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from loopkit.components.norm import Norm
+from loopkit.errors import UserError
 from loopkit.loop import Step
 from loopkit.registry import register
 
 
 class Placement(nn.Module):
-    """Wraps one sublayer; a block makes one for each.
+    """Wraps one sublayer; a block builds one for each.
 
-    Wiring: ``norm`` (makes a norm of the stream's width). The result keeps the dtype of the stream, so that under bf16
-    autocast an fp32 stream stays fp32.
+    Wiring: ``norm`` (makes a norm of the stream's width), ``layer`` (number of the block in the whole model, from 0),
+    ``max_loops`` (most loops in training) and ``num_layers`` (blocks of the core); the last two are 0 in prelude and
+    coda, which run once. The result keeps the dtype of the stream, so that under bf16 autocast an fp32 stream stays
+    fp32.
     """
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
-        """``[B, T, D]`` to the same shape; calls ``f`` once."""
+        """Join the sublayer to the stream.
+
+        Args:
+            x: ``[B, T, D]``, the stream.
+            f: The sublayer, ``[B, T, D]`` to the same shape, possibly in a narrower dtype; called exactly once.
+            step: The loop in which the block runs.
+
+        Returns:
+            ``[B, T, D]`` in the dtype of ``x``.
+        """
         raise NotImplementedError
 
 
@@ -90,17 +102,30 @@ class PostSandwich(Placement):
 class DeepNorm(Placement):
     """Post-norm with a stream that weighs more than the sublayer.
 
-    N(alpha * x + f(x))
+    N(alpha * x + f(x)),   alpha = (2 * num_layers * max_loops)^(1/4)
 
     Args:
-        alpha: Weight of the stream, dimensionless, > 0. The paper takes (2 * depth)^(1/4); 3 suits a depth of 40.
+        alpha: Weight of the stream, dimensionless, > 0. ``None``: computed from the blocks that a token passes through
+            in the core at the most loops in training; 1, which is plain post-norm, in prelude and coda.
 
-    Paper: Its initial gain of the sublayers belongs to ``init`` and is not applied here.
+    Paper: Its formula for models with an encoder or a decoder alone, whose depth is here that of the unrolled loop. Its
+    initial gain of the sublayers, (8 * depth)^(-1/4), belongs to ``init`` and is not applied here.
     """
 
-    def __init__(self, norm: Callable[[], Norm], *, alpha: PositiveFloat = 3.0) -> None:
+    def __init__(
+        self,
+        norm: Callable[[], Norm],
+        max_loops: int | None = None,
+        num_layers: int | None = None,
+        *,
+        alpha: PositiveFloat | None = None,
+    ) -> None:
         super().__init__()
         self.norm = norm()
+        if alpha is None:
+            if max_loops is None or num_layers is None:
+                raise UserError("placement deepnorm: the block around it passes no max_loops and num_layers; set alpha")
+            alpha = max(2 * num_layers * max_loops, 1) ** 0.25
         self.alpha = alpha
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:

@@ -13,25 +13,35 @@ from loopkit.registry import register
 
 
 class Start(nn.Module):
-    """Makes ``c_0``. Wiring: ``width``. Random ones draw from ``step.noise`` and from nothing else."""
+    """Makes ``c_0``, the state before the first loop.
+
+    Wiring: ``width`` and ``streams`` (further streams of the core's state; 0: none). A start that cannot have streams
+    states ``lacks={"streams"}``. Random ones draw from ``step.noise`` and from nothing else, and state ``noise=True``.
+    """
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
-        """``[B, T, D]`` to ``[B, T, *S, D]``."""
+        """What the prelude made, ``[B, T, D]``, to ``[B, T, D]``, or ``[B, T, S, D]`` with streams, in its dtype."""
         raise NotImplementedError
+
+
+def shape_with_streams(e: Tensor, streams: int) -> tuple[int, ...]:
+    """The shape of a state with this many further streams, from that of the input ``[B, T, D]``."""
+    return (*e.shape[:2], *((streams,) if streams else ()), e.shape[-1])
 
 
 @register("start", "embedding")
 class FromEmbedding(Start):
-    """The prelude's output.
+    """The prelude's output, in every stream.
 
     c_0 = e
     """
 
-    def __init__(self) -> None:
+    def __init__(self, streams: int = 0) -> None:
         super().__init__()
+        self.streams = streams
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
-        return e
+        return e.unsqueeze(2).expand(shape_with_streams(e, self.streams)) if self.streams else e
 
 
 @register("start", "zeros", ignores_input=True)
@@ -41,16 +51,17 @@ class Zeros(Start):
     c_0 = 0
     """
 
-    def __init__(self) -> None:
+    def __init__(self, streams: int = 0) -> None:
         super().__init__()
+        self.streams = streams
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
-        return torch.zeros_like(e)
+        return e.new_zeros(shape_with_streams(e, self.streams))
 
 
 @register("start", "normal", paper="arXiv:2502.05171", noise=True, ignores_input=True)
 class Normal(Start):
-    """Gaussian noise, fixed by (seed, optimizer step, sample, position).
+    """Gaussian noise, fixed by (seed, optimizer step, sample, position), and of its own in each stream.
 
     c_0 ~ N(0, std²),   with ``cut``: given that |c_0| <= cut * std
 
@@ -62,15 +73,17 @@ class Normal(Start):
     sqrt(width): sqrt(2 / 5), about 0.6325, at every width.
     """
 
-    def __init__(self, *, std: PositiveFloat = 1.0, cut: PositiveFloat | None = None) -> None:
+    def __init__(self, streams: int = 0, *, std: PositiveFloat = 1.0, cut: PositiveFloat | None = None) -> None:
         super().__init__()
+        self.streams = streams
         self.std = std
         self.cut = cut
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
+        trailing = shape_with_streams(e, self.streams)[2:]
         if self.cut is None:
-            return (self.std * step.noise.normal(e.shape[-1])).to(e.dtype)
+            return (self.std * step.noise.normal(*trailing)).to(e.dtype)
         # a uniform number within the share of the Gaussian that is kept, through the inverse of its distribution
         kept = math.erf(self.cut / math.sqrt(2))
-        z = math.sqrt(2) * torch.erfinv(kept * (2 * step.noise.uniform(e.shape[-1]) - 1))
+        z = math.sqrt(2) * torch.erfinv(kept * (2 * step.noise.uniform(*trailing) - 1))
         return (self.std * z).to(e.dtype)

@@ -2,6 +2,7 @@
 
 from loopkit.loop.batch import IGNORE, PAD, Batch
 from loopkit.loop.cache import Cache, CodaCache, FullCache, Slot
+from loopkit.loop.dropout import Dropout
 from loopkit.loop.looped_model import EVERY, LoopedModel
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
@@ -17,6 +18,7 @@ __all__ = [
     "Batch",
     "Cache",
     "CodaCache",
+    "Dropout",
     "FullCache",
     "LoopedModel",
     "Loops",

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-_GOLDEN = -7046029254386353131  # 2**64 / golden ratio, odd, as a signed number
+GOLDEN = -7046029254386353131
+"""2**64 / golden ratio, odd, as a signed number: multiples of it are far apart."""
 _MIX_1 = -4658895280553007687  # the two multipliers of SplitMix64
 _MIX_2 = -7723592293110705685
 
@@ -24,30 +25,35 @@ class Noise:
         step: Optimizer step; 0 in evaluation.
         sample: ``[B]`` int64, number of each sequence.
         positions: ``[B, T]`` int64, place of each token.
-        stream: Tells apart draws of one token; see ``fold``.
+        stream: Tells apart draws of one token, one number or ``[B]`` int64; see ``fold``.
     """
 
     seed: int
     step: int
     sample: Tensor
     positions: Tensor
-    stream: int = 0
+    stream: int | Tensor = 0
 
-    def fold(self, number: int) -> Noise:
-        """An independent stream, such as that of loop ``number``."""
-        return replace(self, stream=_mix_int(self.stream + _GOLDEN * (number + 1)))
+    def fold(self, number: int | Tensor) -> Noise:
+        """An independent stream, such as that of loop ``number``: one for all, or ``[B]`` int64."""
+        stream = self.stream + GOLDEN * (number + 1)
+        return replace(self, stream=mix(stream) if isinstance(stream, Tensor) else _mix_int(stream))
 
     def rows(self, index: Tensor) -> Noise:
         """The noise of some of the sequences."""
-        return replace(self, sample=self.sample[index], positions=self.positions[index])
+        stream = self.stream[index] if isinstance(self.stream, Tensor) else self.stream
+        return replace(self, sample=self.sample[index], positions=self.positions[index], stream=stream)
+
+    def tokens(self) -> Tensor:
+        """A random number for each token, ``[B, T]`` int64; the same again at every call."""
+        key = _mix_int(_mix_int(self.seed) + GOLDEN * (self.step + 1)) ^ self.stream
+        return mix(mix(self.sample * GOLDEN + key)[:, None] + self.positions * GOLDEN)
 
     def uniform(self, *trailing: int) -> Tensor:
         """Numbers in the open interval (0, 1), ``[B, T, *trailing]`` float64; the same again at every call."""
         count = math.prod(trailing)
-        key = _mix_int(_mix_int(self.seed) + _GOLDEN * (self.step + 1)) ^ self.stream
-        tokens = _mix(_mix(self.sample * _GOLDEN + key)[:, None] + self.positions * _GOLDEN)
-        channel = torch.arange(1, count + 1, device=self.positions.device) * _GOLDEN
-        bits = _mix(tokens[..., None] + channel)
+        channel = torch.arange(1, count + 1, device=self.positions.device) * GOLDEN
+        bits = mix(self.tokens()[..., None] + channel)
         # 53 random bits at the middle of their cell: neither 0 nor 1 can come out
         cells = _shift(bits, 11, bits).double().add_(0.5).mul_(2.0**-53)
         return cells.reshape(*self.positions.shape, *trailing)
@@ -63,7 +69,7 @@ def _shift(x: Tensor, bits: int, out: Tensor) -> Tensor:
     return torch.bitwise_right_shift(x, bits, out=out).bitwise_and_((1 << (64 - bits)) - 1)
 
 
-def _mix(x: Tensor) -> Tensor:
+def mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser: every output bit depends on every input bit. int64 products wrap.
 
     In place: fresh memory would cost more than the arithmetic.

@@ -34,6 +34,8 @@ class Step:
             key: recomputation must not count twice.
         earlier: What the loop before left, for the same sequences; zeros for one that begins now. Empty in loop 1.
         tokens: ``[B, T]`` int64; ``None`` where a state is read outside of a pass.
+        keys: ``[B, T]`` int64, a random number for each token in this loop, from which ``Dropout`` draws. It equals
+            ``noise.tokens()``, made before compiled code needs it; ``None`` in evaluation.
     """
 
     k: int
@@ -48,6 +50,7 @@ class Step:
     records: dict[str, Tensor] = field(default_factory=dict)
     earlier: Mapping[str, Tensor] = field(default_factory=dict)
     tokens: Tensor | None = None
+    keys: Tensor | None = None
 
     @property
     def t(self) -> float:

@@ -198,8 +198,14 @@ class Trajectory:
     def context(
         self, k: int, c: Tensor, *, rows: Tensor | None = None, records: dict[str, Tensor] | None = None
     ) -> Step:
-        """What the components of loop ``k`` are told."""
-        noise = self.noise.fold(k)
+        """What the components of loop ``k`` are told.
+
+        Random numbers belong to the loop as the sequence counts it: with loops of its own it starts the later, the more
+        the deepest sequence of its micro-batch runs.
+        """
+        counts = self.loops.per_sequence
+        idle = 0 if counts is None or k == 0 else self.loops.total - counts.to(self.batch.device)
+        noise = self.noise.fold(k - idle)
         positions, tokens, e = self.batch.positions, self.batch.tokens, self.e
         if rows is not None:
             noise, positions, tokens, e = noise.rows(rows), positions[rows], tokens[rows], e[rows]
@@ -216,6 +222,7 @@ class Trajectory:
             records={} if records is None else records,
             earlier=self._earlier(k, rows),
             tokens=tokens,
+            keys=noise.tokens() if self.model.training else None,
         )
 
     def note(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:

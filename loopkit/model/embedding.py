@@ -6,9 +6,9 @@ import math
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from loopkit.components.position import Position
+from loopkit.loop import Dropout, Noise
 
 
 class Embedding(nn.Module):
@@ -27,14 +27,15 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.scale = math.sqrt(width) if scale == "sqrt_width" else scale
-        self.dropout = dropout
+        self.dropout = Dropout(dropout, "embedding")
 
-    def forward(self, tokens: Tensor, positions: Tensor, position: Position) -> Tensor:
-        """``[B, T]`` to ``[B, T, D]``."""
+    def forward(self, tokens: Tensor, positions: Tensor, position: Position, noise: Noise) -> Tensor:
+        """``[B, T]`` to ``[B, T, D]``; the noise is that of these tokens."""
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = x * self.scale
-        return F.dropout(position.embed(x, positions), self.dropout, self.training)
+        x = position.embed(x, positions)
+        return self.dropout.drop(x, noise.tokens()) if self.dropout.active else x
 
     def extra_repr(self) -> str:
-        return f"scale={self.scale:g}, dropout={self.dropout}"
+        return f"scale={self.scale:g}"

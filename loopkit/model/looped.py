@@ -63,12 +63,13 @@ class LoopedModel(nn.Module):
         self.embedding = Embedding(vocabulary, width, scale=scale, dropout=dropout)
         self.position = parts.build("model.position", model.position, width=width, max_length=max_length)
         self.prelude = parts.prelude(model.prelude, model.block, self.position)
-        self.start = parts.build("model.start", model.start, width=width)
-        self.injection = parts.build("model.injection", model.injection, **looped)
         before = parts.layers
-        block = parts.blocks("model.block", model.block, self.position)
-        self.core: Core = parts.build("model.core", model.core, block=block, **looped)
+        core = parts.core(model.core, model.block, self.position)
         self.core_layers = parts.layers - before
+        parts.check_streams(core, {"start": model.start, "injection": model.injection, "carry": model.carry})
+        self.start = parts.build("model.start", model.start, width=width, streams=core.streams)
+        self.injection = parts.build("model.injection", model.injection, streams=core.streams, **looped)
+        self.core: Core = core  # after start and injection, because weights are drawn in the order of the parts
         self.carry = parts.build("model.carry", model.carry, **looped)
         self.coda = parts.coda(model.coda, model.block, self.position)
         self.readout = parts.build("model.readout", model.readout, **looped)
@@ -112,7 +113,7 @@ class LoopedModel(nn.Module):
             raise UserError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
         rows = Rows(loops, len(batch), batch.device)
         noise = Noise(*noise_key, sample=batch.sample, positions=batch.positions)
-        x = self.embedding(batch.tokens, batch.positions, self.position)
+        x = self.embedding(batch.tokens, batch.positions, self.position, noise)
         options = {"start": start, "intervene": intervene, "keep": keep, "stop": stop, "noise_key": noise_key}
         t = Trajectory(self, batch, loops, e=x, noise=noise, cache=cache, rerun_options=options)
         t.e = self.prelude(x, t.context(0, x))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from loopkit.components.block import Block
+from loopkit.components.core import Core
 from loopkit.components.position import Position
+from loopkit.errors import UserError
 from loopkit.model.stage import Coda, Prelude
 from loopkit.recipe.format import Stage
 from loopkit.registry import Spec
@@ -20,6 +22,9 @@ class Parts:
         max_length: Longest sequence.
         max_loops: Most loops in training.
         vocabulary: Number of tokens.
+
+    Attributes:
+        layers: Blocks built so far.
     """
 
     def __init__(self, *, width: int, max_length: int, max_loops: int, vocabulary: int) -> None:
@@ -46,21 +51,51 @@ class Parts:
             error.add_note(f"while building {path}: {spec.kind} '{spec.name}'")
             raise
 
-    def blocks(self, path: str, spec: Spec, position: Position, *, looped: bool = True) -> Callable[[], Block]:
+    def core(self, spec: Spec, block: Spec, position: Position) -> Core:
+        """The core, whose blocks are told how many of them there are."""
+        first = self.layers
+        guess = spec.options.get(spec.schema.short or "")  # by convention the number of layers; else 1 is as good
+        num_layers = guess if isinstance(guess, int) else 1
+        while True:
+            make = self.blocks("model.block", block, position, num_layers=num_layers)
+            core: Core = self.build("model.core", spec, block=make, width=self.width, max_loops=self.max_loops)
+            built = self.layers - first
+            if built == num_layers:
+                return core
+            num_layers, self.layers = built, first
+
+    def check_streams(self, core: Core, chosen: Mapping[str, Spec]) -> None:
+        """Refuse parts that cannot have the streams of a core's state.
+
+        Args:
+            core: The core.
+            chosen: Other parts of the loop, by kind.
+
+        Raises:
+            UserError: If one of them says that it lacks streams.
+        """
+        for kind, spec in chosen.items():
+            if core.streams and "streams" in spec.traits.get("lacks", ()):
+                raise UserError(
+                    f"model.{kind}: {kind} '{spec.name}' allows no streams, and the core's state has {core.streams}; "
+                    f"choose another {kind}"
+                )
+
+    def blocks(self, path: str, spec: Spec, position: Position, *, num_layers: int = 0) -> Callable[[], Block]:
         """A maker of the model's next block.
 
         Args:
             path: Where it stands in the recipe, for the error message.
             spec: What to build.
             position: How tokens know their order.
-            looped: Whether the loop applies it. Where not, it is told ``max_loops`` 0, so that a block with parameters
-                for each loop makes none that nothing would use.
+            num_layers: Blocks of the core, if it is one of them; 0 in prelude and coda, where a block is told
+                ``max_loops`` 0 too, so that one with parameters for each loop makes none that nothing would use.
         """
-        max_loops = self.max_loops if looped else 0
+        depth = {"max_loops": self.max_loops if num_layers else 0, "num_layers": num_layers}
 
         def next_block() -> Block:
             layer, self.layers = self.layers, self.layers + 1
-            wiring = {"width": self.width, "layer": layer, "max_loops": max_loops, "vocabulary": self.vocabulary}
+            wiring = {"width": self.width, "layer": layer, "vocabulary": self.vocabulary, **depth}
             block: Block = self.build(path, spec, position=position, **wiring)
             return block
 
@@ -75,7 +110,7 @@ class Parts:
         return Coda(*self._stage("model.coda", stage, block, position))
 
     def _stage(self, path: str, stage: Stage, block: Spec, position: Position) -> tuple[list[Block], Any, Any]:
-        make = self.blocks(f"{path}.block", stage.block or block, position, looped=False)
+        make = self.blocks(f"{path}.block", stage.block or block, position)
         norm = None if stage.norm is None else self.build(f"{path}.norm", stage.norm, width=self.width)
         project = None if stage.project is None else (self.width, stage.project)
         return [make() for _ in range(stage.layers)], norm, project

@@ -32,17 +32,18 @@ class Kind:
 
 
 _IN_BLOCKS = ("width", "position", "layer", "max_loops", "vocabulary")
+_DEPTH = ("layer", "max_loops", "num_layers")
 
 _ALL = (
-    Kind("block", "Block", "one layer of prelude, core or coda", _IN_BLOCKS),
+    Kind("block", "Block", "one layer of prelude, core or coda", (*_IN_BLOCKS, "num_layers")),
     Kind("attention", "Attention", "how tokens look at each other", _IN_BLOCKS),
     Kind("mlp", "Mlp", "the channel mixer of a block", ("width", "layer", "max_loops")),
     Kind("norm", "Norm", "how a vector is normalised", ("width",)),
-    Kind("placement", "Placement", "where the norm sits around a sublayer", ("norm",)),
+    Kind("placement", "Placement", "where the norm sits around a sublayer", ("norm", *_DEPTH)),
     Kind("position", "Position", "how tokens know their order", ("width", "max_length")),
     Kind("core", "Core", "what one loop applies", ("width", "block", "max_loops")),
-    Kind("start", "Start", "the state before the first loop", ("width",)),
-    Kind("injection", "Injection", "how the input re-enters each loop", ("width", "max_loops")),
+    Kind("start", "Start", "the state before the first loop", ("width", "streams")),
+    Kind("injection", "Injection", "how the input re-enters each loop", ("width", "max_loops", "streams")),
     Kind("carry", "Carry", "what passes from one loop to the next", ("width", "max_loops")),
     Kind("readout", "Readout", "what of the state the head sees", ("width", "max_loops")),
     Kind("gate", "Gate", "the learned exit gate", ("width",)),

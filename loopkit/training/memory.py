@@ -159,7 +159,7 @@ def estimate(
         recipe: Length, precision, checkpointing, batch and ZeRO stage.
         schedule: The most loops.
         world: Ranks that share the states under ZeRO.
-        device: ``cpu``, where attention with dropout keeps its weights, or ``cuda``, where it never does.
+        device: ``cpu``, where freed temporaries leave holes, or ``cuda``.
 
     Raises:
         ValueError: If the model does not run on ``meta``, naming the setting that needs no estimate.
@@ -189,7 +189,7 @@ def activations(
     train, length, total = recipe.train, recipe.data.length, schedule.bounds[1]
     backprop = total if train.backprop == "all" else min(train.backprop, total)
     autocast = train.precision == "bf16_autocast"
-    options = {"autocast": autocast, "lean_attention": device != "cpu"}
+    options = {"autocast": autocast}
     try:
         fixed, once, per_loop = straight_line(model, length, checkpointing=checkpointing, **options)
         # one loop at a time is there in full

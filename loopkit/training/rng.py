@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def seed_all(seed: int, rank: int) -> None:
-    """Seed every generator; ranks differ, so that they do not drop the same channels."""
+    """Seed every generator; ranks differ, so that they do not draw the same numbers."""
     mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
     torch.manual_seed(mixed)
     np.random.seed(mixed % 2**32)
@@ -20,7 +20,7 @@ def seed_all(seed: int, rank: int) -> None:
 
 def capture(device: torch.device) -> dict[str, Tensor]:
     """Copy the state of torch's generators (CPU and this GPU), numpy's and Python's."""
-    # dropout uses torch's; the others are there for plugins that know no better
+    # loopkit draws keyed numbers (loop/noise.py); these are there for plugins that know no better
     state = {"torch_cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["torch_cuda"] = torch.cuda.get_rng_state(device)

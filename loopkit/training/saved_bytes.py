@@ -36,7 +36,6 @@ def saved_bytes(
     *,
     autocast: bool,
     checkpointing: bool,
-    lean_attention: bool = False,
 ) -> int:
     """Bytes that a forward pass in training keeps for its backward, parameters excepted, up to the readout.
 
@@ -47,7 +46,6 @@ def saved_bytes(
         length: Tokens of each.
         autocast: Whether matrix products are in bf16.
         checkpointing: Whether the core is recomputed.
-        lean_attention: Whether attention never keeps its weights, as on a GPU.
     """
     twin = on_meta(model).train()
     twin.checkpointing = checkpointing
@@ -62,36 +60,20 @@ def saved_bytes(
 
     batch = Batch.of(torch.zeros(sequences, length, dtype=torch.int64, device="meta"))
     arithmetic = _Bf16Products() if autocast else nullcontext()
-    with _Attention(lean_attention), arithmetic, saved_tensors_hooks(keep, lambda tensor: tensor):
+    with _Attention(), arithmetic, saved_tensors_hooks(keep, lambda tensor: tensor):
         trajectory = twin.run(batch, Loops.fixed(loops))
         trajectory.readout(loops)
     return sum(storage.nbytes() for storage in kept.values())
 
 
 class _Attention(TorchFunctionMode):
-    """Attention as devices do it, which ``meta`` does not: most kernels form the weights again in the backward pass; a
-    CPU with dropout forms them by hand and keeps them.
-
-    Args:
-        lean: Whether dropout makes no difference, as on a GPU.
-    """
-
-    def __init__(self, lean: bool) -> None:
-        super().__init__()
-        self.lean = lean
+    """Attention as devices do it, which ``meta`` does not: kernels form the weights again in the backward pass. With
+    dropout there is no kernel."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is not F.scaled_dot_product_attention:
             return function(*args, **(kwargs or {}))
-        dropout = (kwargs or {}).get("dropout_p", 0.0)
-        q_BHTR, k_BHSR, v_BHSR = args[:3]
-        lean = self.lean or dropout == 0
-        return _Lean.apply(q_BHTR, k_BHSR, v_BHSR) if lean else _by_hand(q_BHTR, k_BHSR, v_BHSR, dropout)
-
-
-def _by_hand(q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor, dropout: float) -> Tensor:
-    weights = ((q_BHTR * q_BHTR.shape[-1] ** -0.5) @ k_BHSR.transpose(-1, -2)).softmax(dim=-1)
-    return F.dropout(weights, dropout) @ v_BHSR
+        return _Lean.apply(*args[:3])
 
 
 class _Lean(torch.autograd.Function):

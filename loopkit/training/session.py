@@ -86,7 +86,7 @@ class Session:
         rng.seed_all(self.recipe.seed, self.process.rank)
         self.engine: Engine | None = self.setup.engine(self.verbose)
         if start is not None and not checkpoint.load_rest(start.checkpoint, self.engine, self.process):
-            self.display.say(f"rank {self.process.rank} was not part of the run: its dropout begins anew")
+            self.display.say(f"rank {self.process.rank} was not part of the run: its random generators start anew")
         return self.setup
 
     def train(self, found: Ceiling) -> Trained:

@@ -122,14 +122,12 @@ def test_padding_is_looked_at_by_nobody_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_both_kernels_give_the_same(monkeypatch: pytest.MonkeyPatch, masked: bool, dtype: torch.dtype) -> None:
+def test_both_kernels_give_the_same(masked: bool, dtype: torch.dtype) -> None:
     q, k, v = (random(2, 2, 4, 3, seed=seed, dtype=dtype).requires_grad_() for seed in range(3))
     mask = (torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(5)) > 0.3) | torch.eye(4, dtype=torch.bool)
     chosen = mask if masked else None
-    torchs = attend(q, k, v, chosen, 0.0)
-    # a rate of 0 at which the other kernel is taken: dropout itself is random
-    monkeypatch.setattr("torch.nn.functional.dropout", lambda x, rate: x)
-    ours = attend(q, k, v, chosen, 0.1)
+    torchs = attend(q, k, v, chosen)
+    ours = attend(q, k, v, chosen, lambda weights: weights)
     tolerance = {"rtol": 0.03, "atol": 0.03} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(ours, torchs, **tolerance)
     for a, b in zip(
@@ -145,16 +143,15 @@ def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
     calm = module(x, step_for(x))
     assert torch.equal(module(x, step_for(x)), calm)
     module.train()
-    torch.manual_seed(0)
-    draws = torch.stack([module(x, step_for(x)) for _ in range(2000)])
+    many = x.expand(2000, 4, 8)  # a sample each
+    draws = module(many, step_for(many))
     assert (draws[0] - draws[1]).abs().max() > 0.01
-    torch.testing.assert_close(draws.mean(0), calm, rtol=0.1, atol=0.05)
+    torch.testing.assert_close(draws.mean(0, keepdim=True), calm, rtol=0.1, atol=0.05)
 
 
 def test_dropout_of_the_output_is_another() -> None:
     module, x = attention(out_dropout=0.5), random(1, 200, 8)
     calm = module(x, step_for(x))
-    torch.manual_seed(0)
     noisy = module.train()(x, step_for(x))
     dropped = noisy == 0
     assert 0.4 < dropped.float().mean() < 0.6

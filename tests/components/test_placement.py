@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from loopkit.components.block import Block
+from loopkit.components.core import Core
 from loopkit.components.norm import Norm
 from loopkit.components.placement import DeepNorm, Placement, Post, PostSandwich, Pre, PreSandwich
+from loopkit.errors import UserError
+from loopkit.loop import Step
+from loopkit.model import build_model
+from loopkit.recipe import component
+from loopkit.registry import register
+from loopkit.registry.catalog import catalog
 from tests.components.steps import random, step_for
+from tests.model.tiny import section, tiny
 
 
 class Numbered(Norm):
@@ -58,3 +69,61 @@ def test_a_narrow_sublayer_does_not_narrow_the_stream(make: Callable[[], Placeme
     placement = make()
     assert isinstance(placement, nn.Module)
     assert placement(x, lambda y: y.bfloat16(), step_for(x)).dtype == torch.float32
+
+
+def deepnorm(**options: object) -> dict[str, object]:
+    return {"type": "transformer", "attention": {"heads": 2}, "placement": {"type": "deepnorm", **options}}
+
+
+def test_deepnorm_computes_alpha_from_depth() -> None:
+    """DeepNet's (2 * depth)^(1/4), of the unrolled core; prelude and coda are plain post-norm."""
+    model = tiny(prelude=1, core=5, coda=1, max_loops=8, block=deepnorm())
+    assert [block.around_mlp.alpha for block in model.core.blocks] == pytest.approx([(2 * 5 * 8) ** 0.25] * 5)
+    assert model.prelude.blocks[0].around_attention.alpha == model.coda.blocks[0].around_mlp.alpha == 1.0
+    fixed = tiny(prelude=1, core=5, max_loops=8, block=deepnorm(alpha=3.0))
+    assert {part.alpha for part in fixed.modules() if isinstance(part, DeepNorm)} == {3.0}
+
+
+def test_deepnorm_without_depth_asks_for_alpha() -> None:
+    with pytest.raises(UserError, match="passes no max_loops and num_layers; set alpha"):
+        component("placement", "deepnorm").build(norm=Numbered)
+
+
+@register("placement", "notes_its_place")
+class NotesItsPlace(Placement):
+    """Keeps what it is told of its place."""
+
+    def __init__(self, norm: Callable[[], Norm], layer: int, max_loops: int, num_layers: int) -> None:
+        super().__init__()
+        self.norm = norm()
+        self.told = (layer, max_loops, num_layers)
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return x + f(self.norm(x))
+
+
+@register("core", "unguessable")
+class Unguessable(Core):
+    """The number of its layers is no option called ``layers``."""
+
+    def __init__(self, block: Callable[[], Block]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(block() for _ in range(3))
+
+    def forward(self, u: Tensor, step: Step) -> Tensor:
+        for block in self.blocks:
+            u = block(u, step)
+        return u
+
+
+@pytest.mark.parametrize("core", [3, "unguessable"])
+def test_placements_are_told_their_place(core: int | str) -> None:
+    known = catalog(plugins=False).with_files([Path(__file__)])
+    block = component("block", deepnorm() | {"placement": "notes_its_place"}, among=known, width=16)
+    chosen = component("core", {"type": "stack", "layers": core} if isinstance(core, int) else core, among=known)
+    plan = replace(section(prelude=2, coda=1), block=block, core=chosen)
+    model = build_model(plan, vocabulary=5, max_length=4, max_loops=7, seed=0)
+    told = [part.told for part in model.modules() if hasattr(part, "told")]
+    places = [(0, 0, 0), (1, 0, 0), (2, 7, 3), (3, 7, 3), (4, 7, 3), (5, 0, 0)]
+    assert sorted(told) == sorted(2 * places)
+    assert model.core_layers == 3

@@ -5,20 +5,21 @@ from __future__ import annotations
 import torch
 
 from loopkit.components.position import Learned, NoPosition
+from loopkit.loop import Noise
 from loopkit.model.embedding import Embedding
 
 TOKENS, PLACES = torch.tensor([[3, 1]]), torch.tensor([[0, 1]])
+NOISE = Noise(0, 0, torch.tensor([0]), PLACES)
 
 
 def test_scale_then_position() -> None:
     position = Learned(4, 5)
     module = Embedding(7, 4, scale="sqrt_width", dropout=0.0)
     wanted = 2 * module.tokens.weight[TOKENS] + position.table.weight[PLACES]
-    torch.testing.assert_close(module(TOKENS, PLACES, position), wanted)
+    torch.testing.assert_close(module(TOKENS, PLACES, position, NOISE), wanted)
 
 
 def test_dropout_is_on_the_sum_and_in_training_alone() -> None:
     module = Embedding(7, 400, scale=1.0, dropout=0.5)
-    torch.manual_seed(0)
-    assert 0.4 < (module(TOKENS, PLACES, NoPosition()) == 0).float().mean() < 0.6
-    assert torch.equal(module.eval()(TOKENS, PLACES, NoPosition()), module.tokens.weight[TOKENS])
+    assert 0.4 < (module(TOKENS, PLACES, NoPosition(), NOISE) == 0).float().mean() < 0.6
+    assert torch.equal(module.eval()(TOKENS, PLACES, NoPosition(), NOISE), module.tokens.weight[TOKENS])

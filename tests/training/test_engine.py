@@ -22,12 +22,11 @@ from loopkit.training.sizes import Sizes
 from loopkit.training.state import load_optimizer_state, optimizer_state, whole_parameters
 from tests.training.conftest import Maker
 
-STILL = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
 LENGTH, VOCABULARY = 16, 40
 
 
 def module(recipe: Maker, *overrides: str) -> TrainingModule:
-    made = recipe(*STILL, *overrides)
+    made = recipe(*overrides)
     model = build_model(made.model, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=4, seed=1)
     freeze(model, made.train.trainable)
     return TrainingModule(model, build_objective(made.objective), seed=1, precision=made.train.precision)

@@ -278,8 +278,7 @@ def test_a_hundred_kills(recipe_file: Path, tmp_path: Path) -> None:
 def test_two_ranks_under_zero_2_and_one_without_take_over_from_each_other(recipe_file: Path, tmp_path: Path) -> None:
     from tests.training.processes import finish, start
 
-    still = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
-    one, two = (*still,), (*still, "train.deepspeed={zero_optimization: {stage: 2}}")
+    one, two = (), ("train.deepspeed={zero_optimization: {stage: 2}}",)
     # the rate depends on the length of a run, so the first half ends by losing its later checkpoints
     assert finish(start(recipe_file, tmp_path / "one", *one)) == [0]
     assert finish(start(recipe_file, tmp_path / "two", *two, ranks=2)) == [0, 0]

@@ -13,9 +13,6 @@ from tests.training.ranks import train_on_ranks
 from tests.training.runs import fit, lines
 
 STILL = (
-    "model.embedding.dropout=0",
-    "model.block.dropout=0",
-    "model.block.attention.dropout=0",
     "train.steps=20",
     "evaluate.batch=1",
     "evaluate.probes={norms: {}}",

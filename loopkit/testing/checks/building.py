@@ -24,13 +24,16 @@ def wiring(subject: Subject) -> dict[str, Any]:
 
     def make_block() -> Any:
         block = component("block", subject.around.get("block", BLOCK), among=subject.catalog, width=WIDTH)
-        return block.build(width=WIDTH, position=position, layer=0, max_loops=LOOPS, vocabulary=VOCABULARY)
+        depth = {"layer": 0, "max_loops": LOOPS, "num_layers": 2}
+        return block.build(width=WIDTH, position=position, vocabulary=VOCABULARY, **depth)
 
     known = {
         "width": WIDTH,
         "position": position,
         "layer": 1,
         "max_loops": LOOPS,
+        "num_layers": 2,
+        "streams": 0,
         "max_length": LENGTH,
         "vocabulary": VOCABULARY,
         "norm": lambda: Spec("norm", "rmsnorm").build(width=WIDTH),

@@ -14,7 +14,7 @@ from loopkit.components.block import Block
 from loopkit.components.mlp import Mlp
 from loopkit.components.norm import Norm
 from loopkit.components.position import Position
-from loopkit.loop import Step
+from loopkit.loop import Dropout, Step
 from loopkit.registry import Factory, Fraction, register, use
 
 TICKS = 1000.0
@@ -135,7 +135,7 @@ class LoopFormerBlock(Block):
         self.norm_mlp = norm(width=width)
         self.condition = Condition(width, clock) if max_loops else None
         self.modulation = Modulation(width) if max_loops else None
-        self.dropout = dropout
+        self.dropout = Dropout(dropout, "mlp", layer)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         if self.condition is None or self.modulation is None:
@@ -146,4 +146,4 @@ class LoopFormerBlock(Block):
         return x + h * self._mlp(self.norm_mlp(x) * (1 + b), step).to(x.dtype)
 
     def _mlp(self, x: Tensor, step: Step) -> Tensor:
-        return F.dropout(self.mlp(x, step), self.dropout, self.training)
+        return self.dropout(self.mlp(x, step), step)

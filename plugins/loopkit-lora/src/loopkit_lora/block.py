@@ -48,6 +48,7 @@ class Lora(Block):
         layer: int,
         max_loops: int,
         vocabulary: int | None = None,
+        num_layers: int = 0,
         *,
         base: Factory[Block] = use("transformer"),
         rank: PositiveInt = 16,
@@ -55,7 +56,7 @@ class Lora(Block):
         targets: Annotated[tuple[str, ...], MinLen(1)] = ("q", "v"),
     ) -> None:
         super().__init__()
-        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary, "num_layers": num_layers}
         self.base = base(width=width, position=position, **place)
         self.max_depth = max_loops or None
         self._loop = Loop()

@@ -50,6 +50,7 @@ class Packing:
             c=self.take(step.c),
             positions=positions,
             noise=replace(step.noise, positions=positions),
+            keys=None if step.keys is None else self.take(step.keys),
             records={},
             earlier={},
         )
