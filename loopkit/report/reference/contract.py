@@ -25,13 +25,13 @@ def contract_text(contract: Contract) -> str:
         f"{kind.name}: {kind.summary}",
         f"from {contract.module} import {contract.name}",
         _doc(contract.doc, "", leave_out=("Args", "Attributes")),
-        f"Letters: {contract.letters}." if contract.letters else "",
+        _wrap(f"Letters: {contract.letters}.", "") if contract.letters else "",
         _part("The constructor may list, in front of *", (_entry(*wired) for wired in contract.wiring)),
         _part("A component must define", _text_members(m for m in contract.members if m.required)),
         _part("A component may define", _text_members(m for m in contract.members if not m.required)),
         _part(SHARED, _text_members(contract.shared)),
         _part(
-            f'Traits, as in @register("{kind.name}", "NAME", {_example(contract)})',
+            f'Traits, as in @register("{kind.name}", "NAME", TRAIT=VALUE)',
             (_entry(name, trait.values, trait.meaning) for name, trait in contract.traits.items()),
         ),
         *(_part(f"{type.name}, from {type.module}", _text_type(type)) for type in contract.types),
@@ -69,11 +69,6 @@ def traits_table(traits: dict[str, Trait]) -> str:
     """Traits with their values and meaning."""
     rows = [(f"`{name}`", prose(trait.values), prose(trait.meaning)) for name, trait in traits.items()]
     return table(("trait", "values", "meaning"), rows)
-
-
-def _example(contract: Contract) -> str:
-    own = [name for name, trait in contract.traits.items() if trait.kinds]
-    return f"{own[0] if own else 'paper'}=..."
 
 
 def _part(heading: str, entries: Iterable[str]) -> str:
