@@ -6,6 +6,7 @@ from loopkit.report.reference.contract import contract_markdown, contract_text
 from loopkit.report.reference.format_page import format_page
 from loopkit.report.reference.kind_page import kind_page, kinds_page
 from loopkit.report.reference.outputs import evaluation_page, run_folder_page
+from loopkit.report.reference.source_links import site_links
 
 __all__ = [
     "command_page",
@@ -18,4 +19,5 @@ __all__ = [
     "kind_page",
     "kinds_page",
     "run_folder_page",
+    "site_links",
 ]
