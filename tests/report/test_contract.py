@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from loopkit.registry.contract import read_contract
 from loopkit.registry.kinds import KINDS
 from loopkit.report.reference import contract_markdown, contract_text
+from loopkit.report.reference.contract_guide import with_contracts
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,3 +42,18 @@ def test_arguments_of_methods_hang_below_their_heading() -> None:
     text = contract_text(read_contract("schedule"))
     assert "      Args:\n        rng: Source of randomness; the only one a schedule may use.\n" in text
     assert "      Returns:\n        int64 [count].\n" in text
+
+
+def test_guide_on_plugins_holds_the_contracts(root: Path) -> None:
+    """Written anew by ``python -m loopkit.report.reference.contract_guide docs/guides/writing_a_plugin.md``."""
+    text = (root / "docs/guides/writing_a_plugin.md").read_text()
+    assert text == with_contracts(text)
+    for kind in KINDS.values():
+        for member in read_contract(kind.name).members:
+            assert f"    {member.signature[:60]}" in text
+        assert f"[`{kind.name}`](../../loopkit/components/{kind.name}" in text
+
+
+def test_a_guide_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no <!-- contracts"):
+        with_contracts("# A guide\n")
