@@ -59,6 +59,7 @@ class Source(ABC):
     padded one by one. A source reads nothing when it is constructed, so that checking a recipe has no side effects.
 
     Args:
+        layout: ``stream`` or ``examples``; the trait of the same name repeats it.
         join: Text between the documents of a stream; ``None`` puts nothing between them.
     """
 

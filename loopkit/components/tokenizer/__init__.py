@@ -37,7 +37,10 @@ class Tokenizer(ABC):
 
     Args:
         size: Number of tokens; numbers run from 0 to ``size - 1``.
-        pad: Number of the padding token, if there is one; so for ``bos``, ``eos`` and ``unknown``.
+        pad: Number of the padding token; ``None``: there is none.
+        bos: Number of the token that starts a text; ``None``: there is none.
+        eos: Number of the token that ends a text, and generation; ``None``: there is none.
+        unknown: Number of the token for text that has no other; ``None``: there is none.
         fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
         separable: Whether cutting a text between a letter or digit and the blank or end of line after it, and encoding
             both parts, always gives what encoding the whole gives. Long streams are then encoded piece by piece; else
