@@ -28,13 +28,14 @@ import yaml  # noqa: E402
 from loopkit.cli.main import COMMANDS, main  # noqa: E402
 from loopkit.recipe import Recipe  # noqa: E402
 from loopkit.recipe.recipe import format_sections  # noqa: E402
-from loopkit.registry.catalog import COMPONENTS, catalog  # noqa: E402
+from loopkit.registry.catalog import catalog  # noqa: E402
 from loopkit.registry.kinds import KINDS  # noqa: E402
 from loopkit.registry.schema import Schema  # noqa: E402
 from loopkit.registry.source import read_sections  # noqa: E402
 from loopkit.report import gallery, plot_curves, plot_depths, reference  # noqa: E402
 from loopkit.report.gallery import Cost, Entry, StudyFile  # noqa: E402
 from loopkit.report.markdown import relative  # noqa: E402
+from loopkit.report.reference import introductions  # noqa: E402
 from loopkit.report.reference.command_page import page_of as command_place  # noqa: E402
 from loopkit.report.reference.component_page import page_of as component_place  # noqa: E402
 from loopkit.report.reference.format_page import anchor  # noqa: E402
@@ -55,16 +56,8 @@ GUIDES = (
 )
 """The order of guides in the menu; others that are there follow by name."""
 
-ROW = {
-    "depth": "Loops.",
-    "trained": "Whether training ran this many loops, and supervised them.",
-    "loss": "Mean negative log-likelihood, nats per token.",
-    "token_ppl": "exp(nll / tokens); comparable only between models of one tokenizer.",
-    "word_ppl": "exp(nll / words).",
-    "bits_per_byte": "nll / (ln 2 * bytes); comparable between tokenizers that lose no text.",
-    "tokens_per_s": "Tokens per second at this depth, where the evaluation was timed.",
-    "not_finite": "Names of figures that were not finite.",
-}
+HEADERS = {"index.md": "---\ntitle: loopkit\nhide: [navigation, toc]\n---\n"}
+"""Settings of the site tool for single pages, which a checkout would show as a table."""
 
 
 def build(out: Path = OUT, nav: Path = NAV) -> list[str]:
@@ -84,10 +77,11 @@ def build(out: Path = OUT, nav: Path = NAV) -> list[str]:
     entries = [costs.add(gallery.read_entry(file, studies)) for file in files]
     costs.save()
     schemas = {kind: [offer.schema for offer in catalog(False).of(kind) if offer.schema] for kind in KINDS}
-    by_hand(out, studies)
+    shutil.copytree(DOCS, out, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     pages = dict(reference_pages(entries, schemas, studies))
     known = frozenset([*pages, *(entry.page for entry in entries), *(study.page for study in studies)])
     pages |= gallery_pages(entries, studies, known, out)
+    pages |= by_hand(studies, frozenset(pages))
     for page, text in pages.items():
         (out / page).parent.mkdir(parents=True, exist_ok=True)
         (out / page).write_text(text, encoding="utf-8")
@@ -96,26 +90,21 @@ def build(out: Path = OUT, nav: Path = NAV) -> list[str]:
     return [f"{entry.path.name}: {problem}" for entry in entries for problem in entry.problems]
 
 
-def by_hand(out: Path, studies: Sequence[StudyFile]) -> None:
-    """Copy the pages by hand; lines that depend on a page that is not there are left out, results are put in."""
-    shutil.copytree(DOCS, out, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+def by_hand(studies: Sequence[StudyFile], known: frozenset[str]) -> dict[str, str]:
+    """The pages under ``docs/``, with results put in and links to source files replaced by links to their pages."""
     results = {study.name: study for study in studies}
-    for page in out.rglob("*.md"):
-        lines = [line for line in page.read_text(encoding="utf-8").splitlines() if _is_there(line, page)]
-        text = re.sub(r"<!-- if \S+ -->", "", "\n".join(lines))
+    pages = {}
+    for file in sorted(DOCS.rglob("*.md")):
+        page = str(file.relative_to(DOCS))
+        text = reference.site_links(file.read_text(encoding="utf-8"), page, known)
         for name in re.findall(r"<!-- result (\w+) -->", text):
-            text = text.replace(f"<!-- result {name} -->", result_of(results[name], page, out))
-        page.write_text(text + "\n", encoding="utf-8")
+            text = text.replace(f"<!-- result {name} -->", result_of(results[name], page))
+        pages[page] = HEADERS.get(page, "") + text
+    return pages
 
 
-def _is_there(line: str, page: Path) -> bool:
-    match = re.match(r"<!-- if (\S+) -->", line)
-    return match is None or (page.parent / match[1]).is_file()
-
-
-def result_of(study: StudyFile, page: Path, out: Path) -> str:
+def result_of(study: StudyFile, here: str) -> str:
     """A study's plot and verdict for a page by hand, from its results."""
-    here = str(page.relative_to(out))
     where = f"[{study.title}]({relative(study.page, here)})"
     for scale, found in study.profiles.items():
         plots = [plot for plot in study.plots.get(scale, ()) if plot.stem == "depths"]
@@ -172,8 +161,7 @@ def reference_pages(
     recipe_page, study_page = "reference/recipe_format.md", "reference/study_format.md"
     formats = {name: f"{recipe_page}#{anchor(name)}" for name in format_sections()} | {"Sections": recipe_page}
     for name, kind in KINDS.items():
-        contract = COMPONENTS / name / "__init__.py" if (COMPONENTS / name).is_dir() else COMPONENTS / f"{name}.py"
-        yield f"reference/{name}/index.md", reference.kind_page(kind, schemas[name], contract, ROOT)
+        yield f"reference/{name}/index.md", reference.kind_page(kind, schemas[name], ROOT)
         for schema in schemas[name]:
             yield component_place(name, schema.name), reference.component_page(schema, entries, formats, ROOT)
     yield "reference/commands/index.md", reference.commands_page(COMMANDS)
@@ -183,9 +171,12 @@ def reference_pages(
         command = main.get_command(click.Context(main), name)
         assert command is not None
         yield command_place(name), reference.command_page(name, command)
-    yield recipe_page, reference.format_page("The recipe format", RECIPES, format_sections(), recipe_page, {})
+    yield (
+        recipe_page,
+        reference.format_page("The recipe format", introductions.RECIPES, format_sections(), recipe_page, {}),
+    )
     of_studies = read_sections(ROOT / "loopkit/studies/format.py")
-    yield study_page, reference.format_page("The study format", STUDIES, of_studies, study_page, {})
+    yield study_page, reference.format_page("The study format", introductions.STUDIES, of_studies, study_page, {})
     yield "reference/run_folder.md", reference.run_folder_page(ROOT / "loopkit/runs/folder.py")
     units: dict[str, str] = {}
     for study in studies:
@@ -193,20 +184,11 @@ def reference_pages(
             runs = [run for arm in found["arms"].values() for run in arm["seeds"].values()]
             for run in runs:
                 units |= run["evaluation"].get("units", {})
-    yield "reference/evaluation_json.md", reference.evaluation_page(ROOT / "loopkit/evaluation/result.py", ROW, units)
-
-
-RECIPES = """A recipe is one YAML 1.2 file. Order of composition: parents, recipe, profiles, `--set`; maps merge, lists
-replace. Changing a component's `type` drops the options inherited with it. Unknown keys, keys written twice, aliases
-and tags are errors. Paths are relative to the file that wrote them. In editors, the first line
-`# yaml-language-server: $schema=../loopkit.schema.json` gives completion and explanations, once
-[`loopkit schema`](commands/schema.md) `--out loopkit.schema.json` has written that file.
-"""
-
-STUDIES = """A study is a YAML file whose first key is `study: 1`: which recipes run, with which seeds, and the claims
-of a paper as data. [`loopkit reproduce`](commands/reproduce.md) runs what is missing, judges every claim, and writes
-`NAME.results.json` beside the file.
-"""
+    yield "reference/python.md", introductions.PYTHON
+    yield (
+        "reference/evaluation_json.md",
+        reference.evaluation_page(ROOT / "loopkit/evaluation/result.py", introductions.ROW, units),
+    )
 
 
 class Costs:
@@ -303,6 +285,7 @@ def menu_of(
                 "reference/run_folder.md",
                 "reference/evaluation_json.md",
                 "python.md",
+                "reference/python.md",
             ]
         },
     ]

@@ -36,6 +36,14 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _trackers_keep_to_the_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where Trackio is installed, its database is not the user's, and no tracker reads the user's account."""
+    folder = tmp_path_factory.mktemp("trackers")
+    places = {"TRACKIO_DIR": "trackio", "WANDB_CONFIG_DIR": "wandb", "WANDB_CACHE_DIR": "wandb"}
+    os.environ |= {name: str(folder / place) for name, place in places.items()}
+
+
 @pytest.fixture(autouse=True)
 def _torchs_own_linear() -> Iterator[None]:
     """Put back ``F.linear``, which DeepSpeed replaces for the whole process when ZeRO-3 begins."""

@@ -12,7 +12,7 @@ import click
 from loopkit.cli.completion import run_words
 from loopkit.cli.options import json_option
 from loopkit.cli.ranks import nproc_option, start_ranks
-from loopkit.errors import UserError, file_errors
+from loopkit.errors import file_errors
 
 if TYPE_CHECKING:
     import torch
@@ -79,13 +79,14 @@ def command(
     The result goes to the run's eval/ folder, and its reports and plots are written anew. With --nproc, or under
     torchrun, the ranks share the batches and the texts; the figures are those of one process.
     """
+    from loopkit.evaluation.overrides import check_overrides
     from loopkit.recipe.depths import parse_depths
     from loopkit.runs import RunFolder
 
     wanted = None if depths is None else parse_depths(depths)  # before anything heavy is imported
     options = {"split": split, "max_tokens": max_tokens, "batch": batch}
     chosen = [f"evaluate.{name}={value}" for name, value in options.items() if value is not None]
-    _only_measurement(overrides)
+    check_overrides(overrides)
     folder = RunFolder.open(run, runs)
     start_ranks(nproc, REMEDY)
 
@@ -221,11 +222,3 @@ def _benchmark(
     else:
         console().print(exit_report(found))
         click.echo(f"\nwritten: {path}, {plot}")
-
-
-def _only_measurement(overrides: tuple[str, ...]) -> None:
-    for text in overrides:
-        if not text.strip().startswith(("evaluate.", "data.source.", "evaluate=")):
-            raise UserError(
-                f"--set {text}: a trained run can be measured otherwise (evaluate.*, data.source.*), not changed"
-            )

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveFloat
 
@@ -54,7 +54,7 @@ class Tracker:
         raise NotImplementedError
 
     def close(self, status: str) -> None:
-        """End.
+        """End; does nothing if ``open`` was never called or failed.
 
         Args:
             status: ``finished``, ``interrupted`` or ``failed``.
@@ -92,7 +92,8 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, step)
 
     def close(self, status: str) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 @register("tracker", "wandb", packages={"wandb": "loopkit[track]"})
@@ -107,6 +108,9 @@ class WeightsAndBiases(Tracker):
         entity: Whose project; null takes the user's own.
         mode: Whether to send at once or to keep everything in the run's folder.
     """
+
+    conformance: ClassVar[dict[str, Any]] = {"options": {"mode": "offline"}}
+    """The conformance kit sends nothing and needs no account."""
 
     def __init__(
         self, *, project: str = "loopkit", entity: str | None = None, mode: Literal["online", "offline"] = "online"
@@ -135,7 +139,8 @@ class WeightsAndBiases(Tracker):
         self._run.log({**metrics, "step": step})
 
     def close(self, status: str) -> None:
-        self._run.finish(exit_code=0 if status == "finished" else 1)
+        if self._run is not None:
+            self._run.finish(exit_code=0 if status == "finished" else 1)
 
 
 @register("tracker", "trackio", packages={"trackio": "loopkit[track]"})
@@ -168,7 +173,8 @@ class Trackio(Tracker):
         self._run.log(dict(metrics), step=step)
 
     def close(self, status: str) -> None:
-        self._run.finish()
+        if self._run is not None:
+            self._run.finish()
 
 
 def kept_id(file: Path) -> str:

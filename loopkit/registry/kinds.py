@@ -63,3 +63,16 @@ _ALL = (
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 BY_CONTRACT: dict[str, Kind] = {kind.contract: kind for kind in _ALL}
+
+WIRING: dict[str, tuple[str, str]] = {
+    "width": ("int", "Channels of the stream; of a norm, of what it normalises."),
+    "layer": ("int", "Number of the layer in the whole model, from 0; a layer of the core counts once."),
+    "max_loops": ("int", "Most loops that the recipe's schedule draws; 0 in prelude and coda, which run once."),
+    "num_layers": ("int", "Number of layers in the whole model; a layer of the core counts once."),
+    "vocabulary": ("int | None", "Number of tokens; `None` if the model around the component does not state it."),
+    "max_length": ("int", "Most tokens of a sequence in training, from `data.length`."),
+    "position": ("Position", "The position component that the whole model shares."),
+    "norm": ("Callable[[], Norm]", "Makes a norm of the stream's width."),
+    "block": ("Callable[[], Block]", "Makes the next block of the model."),
+}
+"""Type and meaning of every positional argument that a parent passes."""

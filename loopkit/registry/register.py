@@ -10,35 +10,12 @@ from typing import Any, TypeVar
 
 from loopkit.registry.kinds import BY_CONTRACT, KINDS
 from loopkit.registry.options import Use
+from loopkit.registry.traits import TRAITS
 
 C = TypeVar("C", bound=type)
 
 _LOADED: dict[tuple[str, str, str], type] = {}
 _FACTORY = re.compile(r"Factory\[(?:\w+\.)*(\w+)\]")
-
-TRAITS = frozenset(
-    {
-        "paper",
-        "needs",
-        "provides",
-        "lacks",
-        "uses_total",
-        "scale_invariant",
-        "causal",
-        "noise",
-        "layout",
-        "short",
-        "maximum",
-        "exactly_one",
-        "packages",
-        "figures",
-        "lengths",
-        "examples",
-        "ignores_input",
-        "reads_tokens",
-    }
-)
-"""What a registration may state about a component; each is data that checks, docs and evaluation read."""
 
 
 @dataclass(frozen=True)
@@ -58,26 +35,7 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
     Args:
         kind: One of ``loopkit.registry.KINDS``.
         name: How recipes call it: lower case, digits and underscores.
-        traits: Facts about the component, all literals:
-            ``paper``: where it comes from.
-            ``needs``, ``provides``, ``lacks``: sets of capabilities, such as ``{"double_backward"}``.
-            ``uses_total``: its value inside the loop depends on the number of loops run.
-            ``scale_invariant``: a readout whose output ignores the scale of the state.
-            ``causal``: ``True``, ``False`` or ``"evaluation"``.
-            ``noise``: it draws random numbers from ``step.noise``.
-            ``layout``: ``"stream"`` or ``"examples"``, of a source.
-            ``short``: the option that a bare number in a recipe stands for.
-            ``maximum``: a schedule's option that holds its largest draw.
-            ``exactly_one``: options of which a recipe gives exactly one, such as ``("path", "name")``.
-            ``figures``: of a task or probe, the names under which its figures stand beside those of others; a recipe
-            that asks for two of one name is refused before it runs.
-            ``lengths``: options that hold a length in optimizer steps, or as a share of the run.
-            ``examples``: of a source, the option that holds how many training examples it gives at most.
-            ``ignores_input``: a start or an injection whose result does not depend on the model's input.
-            ``reads_tokens``: the option that, where it is set, lets a component read the tokens themselves; None if
-            only its parts may. One that wires ``vocabulary`` and does not state it is taken to read them.
-            ``packages``: top-level modules that it imports and that may be missing, with what installs each:
-            ``{"wandb": "loopkit[track]"}``. It is then built only where they are there.
+        traits: Facts about the component, all literals; ``loopkit.registry.traits.TRAITS`` holds their meaning.
 
     Raises:
         TypeError: If the kind, name or a trait is unknown, or the constructor cannot serve as a schema.
@@ -103,7 +61,7 @@ def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
         raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise TypeError(f"a component's name is lower case letters, digits and underscores, not {name!r}")
-    if unknown := set(traits) - TRAITS:
+    if unknown := set(traits).difference(TRAITS):
         raise TypeError(
             f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
         )

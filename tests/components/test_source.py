@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -51,11 +52,13 @@ def closed_door(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
 
 
-def test_no_network_is_noticed_at_once(closed_door: None) -> None:
-    started = time.monotonic()
+def test_no_network_is_noticed_without_retries(closed_door: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the hub's own library take 23 s, which it sleeps through."""
+    naps: list[float] = []
+    monkeypatch.setattr(time, "sleep", naps.append)
     with pytest.raises(hub.HubUnreachable, match=r"127.0.0.1: Connection refused.*set the_path") as caught:
         hub.load_dataset("loopkit-tests/absent", None, None, "set the_path")
-    assert time.monotonic() - started < 10  # importing datasets is most of it; its own retries would take 23 s
+    assert naps == []
     assert isinstance(caught.value, UserError)
 
 
@@ -63,14 +66,15 @@ def test_a_name_server_that_hangs_costs_patience_and_no_more(monkeypatch: pytest
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(hub, "PATIENCE", 0.1)
 
+    answered = threading.Event()
+
     def hang(*args: object, **kwargs: object) -> None:
-        time.sleep(1.5)
-        raise OSError
+        answered.wait(60)
+        raise OSError("the name server has answered")
 
     monkeypatch.setattr(hub.socket, "create_connection", hang)
-    started = time.monotonic()
     assert "does not answer" in (hub.why_unreachable() or "")
-    assert time.monotonic() - started < 1
+    answered.set()
 
 
 def test_a_hub_that_answers_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:

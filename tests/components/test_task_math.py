@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ print(json.dumps({"ready": True}), flush=True)
 for line in sys.stdin:
     answer = json.loads(line)["answer"]
     if answer == "hang":
-        time.sleep(60)
+        time.sleep(60)  # and then it says that the answers are equal
     if answer == "die":
         sys.exit(1)
     print(json.dumps({"parsed": True, "correct": True}), flush=True)
@@ -163,11 +162,9 @@ def test_a_comparison_that_never_returns_is_ended_and_the_next_one_works(
     monkeypatch.setattr("loopkit.components.task.judge._VERIFIER", tmp_path / "hangs.py")
     judge = Judge(seconds=1)
     assert judge.compare("1", "2").correct
-    started = time.monotonic()
     for answer in ("hang", "die"):
         assert judge.compare("1", answer) == Verdict(parsed=False, correct=False)
         assert judge.compare("1", "2").correct
-    assert time.monotonic() - started < 30
     judge.stop()
 
 

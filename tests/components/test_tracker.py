@@ -45,6 +45,12 @@ def test_the_file_imports_none_of_them() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
+@pytest.mark.parametrize("tracker", [TensorBoard, WeightsAndBiases, Trackio])
+def test_closing_an_unopened_tracker_does_nothing(tracker: type[Tracker]) -> None:
+    """Its package need not be there: the start of a run may fail before any tracker is opened."""
+    tracker().close("failed")
+
+
 def test_tensorboard_files_hold_what_was_logged_and_hide_what_was_repeated(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

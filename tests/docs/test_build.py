@@ -121,12 +121,13 @@ def test_light_pages_are_made_without_torch(root: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
 
-def test_lines_that_need_an_absent_page_are_left_out(builder: ModuleType, tmp_path: Path) -> None:
-    page = tmp_path / "a.md"
-    page.touch()
-    assert builder._is_there("<!-- if a.md --> kept", page)
-    assert not builder._is_there("<!-- if b.md --> dropped", page)
-    assert builder._is_there("plain", page)
+def test_no_link_leaves_the_site(pages: Path) -> None:
+    """Links to source files, which a checkout has, were all replaced."""
+    for page in pages.rglob("*.md"):
+        for target in LINK.findall(without_code(page.read_text())):
+            if not target.startswith("https://"):
+                file = (page.parent / target.partition("#")[0].partition("?")[0]).resolve()
+                assert file.is_relative_to(pages.resolve()), f"{page}: {target}"
 
 
 @pytest.mark.e2e

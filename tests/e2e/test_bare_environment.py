@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 PROGRAM = Path(sys.executable).with_name("loopkit")
-LIMIT = 60.0  # seconds to the first step; 15 are wanted on a quiet machine, a loaded one is given more
+LIMIT = 15.0  # seconds to the first step, on a quiet machine
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_it_trains_and_soon(bare: dict[str, str], tmp_path: Path) -> None:
     assert session["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_the_first_step_comes_soon(bare: dict[str, str], tmp_path: Path) -> None:
     words = [
         str(PROGRAM),
@@ -60,7 +61,7 @@ def test_the_first_step_comes_soon(bare: dict[str, str], tmp_path: Path) -> None
     start = time.perf_counter()
     running = subprocess.Popen(words, cwd=tmp_path, env=bare, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     metrics = tmp_path / "runs/soon/metrics.jsonl"
-    while not (metrics.is_file() and metrics.stat().st_size) and time.perf_counter() - start < 2 * LIMIT:
+    while not (metrics.is_file() and metrics.stat().st_size) and time.perf_counter() - start < 10 * LIMIT:
         assert running.poll() is None, "training ended before its first step"
         time.sleep(0.05)
     seconds = time.perf_counter() - start

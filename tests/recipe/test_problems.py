@@ -154,11 +154,11 @@ def test_paths_in_a_map_start_at_the_file_that_wrote_them(write, tmp_path: Path)
 
 
 def test_a_flood_of_problems_is_cut_and_quick(write) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     file = write(BASE + "".join(f"key{n}: {n}\n" for n in range(3000)))
     with pytest.raises(RecipeError) as caught:
         load_recipe(file)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert len(caught.value.problems) == 3000
     assert str(caught.value).count("\n") <= 300
     assert "... and 2,900 more problems" in str(caught.value)

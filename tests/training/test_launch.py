@@ -17,7 +17,7 @@ from loopkit.exit_codes import ExitCode
 from loopkit.training import launch as module
 from loopkit.training.launch import environments, launch, under_launcher
 
-WAIT = "import time; time.sleep(60)"
+WAIT = "time.sleep(60); print('waited to the end', file=sys.stderr)"
 
 
 def ranks(*codes: str) -> list[str]:
@@ -59,10 +59,8 @@ def test_all_end_well(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_words_of_a_rank_that_fails_are_shown_and_the_others_ended(capfd: pytest.CaptureFixture[str]) -> None:
-    began = time.monotonic()
     fails = "print('error: rank 1 on here: no space left', file=sys.stderr); sys.exit(2)"
     assert launch((), 3, ranks(WAIT, fails, WAIT)) == 2
-    assert time.monotonic() - began < 10
     assert capfd.readouterr().err == "error: rank 1 on here: no space left\n"
 
 
@@ -112,11 +110,10 @@ def test_every_failure_has_one_message(
     assert re.fullmatch(message, capfd.readouterr().err)
 
 
-def test_a_rank_that_will_not_end_is_killed() -> None:
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    began = time.monotonic()
+def test_a_rank_that_will_not_end_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    deaf = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAIT}"
     assert launch((), 2, ranks(deaf, "time.sleep(0.5); sys.exit(1)")) == 1
-    assert time.monotonic() - began < 15
+    assert "waited to the end" not in capfd.readouterr().err
 
 
 def test_a_signal_reaches_every_rank_once(tmp_path: Path) -> None:

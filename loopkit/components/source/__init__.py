@@ -74,6 +74,7 @@ class Source(ABC):
     padded one by one. A source reads nothing when it is constructed, so that checking a recipe has no side effects.
 
     Args:
+        layout: ``stream`` or ``examples``; the trait of the same name repeats it.
         join: Text between the documents of a stream; ``None`` puts nothing between them.
         words: What the words of its text are, by which a perplexity per word divides: ``words`` are runs of characters
             between blanks, ``words_and_lines`` counts ends of line too, as is usual for WikiText. ``None``: the text

@@ -46,7 +46,10 @@ class Tokenizer(ABC):
 
     Args:
         size: Number of tokens; numbers run from 0 to ``size - 1``.
-        pad: Number of the padding token, if there is one; so for ``bos``, ``eos`` and ``unknown``.
+        pad: Number of the padding token; ``None``: there is none.
+        bos: Number of the token that starts a text; ``None``: there is none.
+        eos: Number of the token that ends a text, and generation; ``None``: there is none.
+        unknown: Number of the token for text that has no other; ``None``: there is none.
         other_ends: Tokens other than ``eos`` that end a text as well.
         fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
         fit_joins: Whether ``fit`` receives the texts that will be encoded, with what joins the documents of a stream;

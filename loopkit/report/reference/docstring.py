@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from loopkit.report.markdown import code, prose
 
-SECTION = re.compile(r"(Args|Shapes|Raises|Returns|Paper|Letters|Yields): *(.*)$")
+SECTION = re.compile(r"(Args|Attributes|Shapes|Raises|Returns|Paper|Letters|Yields): *(.*)$")
 
 
 def body(doc: str) -> str:
@@ -16,7 +16,7 @@ def body(doc: str) -> str:
 
 
 def sections(doc: str) -> dict[str, str]:
-    """Its sections but ``Args``, as Markdown, by name."""
+    """Its sections but ``Args`` and ``Attributes``, as Markdown, by name."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in doc.splitlines():
@@ -25,7 +25,7 @@ def sections(doc: str) -> dict[str, str]:
             found[name] = [match[2]] if match[2] else []
         elif name:
             found[name].append(line[4:] if line.startswith("    ") else line)
-    texts = {name: "\n".join(lines).strip() for name, lines in found.items() if name != "Args"}
+    texts = {name: "\n".join(lines).strip() for name, lines in found.items() if name not in ("Args", "Attributes")}
     return {name: "\n\n".join(_block(block) for block in _blocks(text)) for name, text in texts.items() if text}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from loopkit.registry.contract import read_contract
 from loopkit.registry.kinds import KINDS, Kind
 from loopkit.registry.schema import Schema
 from loopkit.report.markdown import code, folded, link, paper_link, prose, table
 from loopkit.report.reference.component_page import page_of
-from loopkit.report.reference.docstring import body, sections
-from loopkit.report.reference.source_text import class_doc, class_text, path_of
+from loopkit.report.reference.contract import contract_markdown
+from loopkit.report.reference.source_text import class_text, path_of
 
 INDEX = "reference/index.md"
 
@@ -37,13 +38,12 @@ def kinds_page(components: dict[str, Sequence[Schema]]) -> str:
     return f"# Components\n\n{about}\n\n" + table(("kind", "decides", "components"), rows) + "\n"
 
 
-def kind_page(kind: Kind, components: Sequence[Schema], contract: Path, root: Path) -> str:
+def kind_page(kind: Kind, components: Sequence[Schema], root: Path) -> str:
     """The page of a kind.
 
     Args:
         kind: The kind.
         components: Its components.
-        contract: The file of its contract.
         root: The project's folder, which source paths start from.
     """
     here = f"reference/{kind.name}/index.md"
@@ -58,17 +58,15 @@ def kind_page(kind: Kind, components: Sequence[Schema], contract: Path, root: Pa
     ]
     shown = 4 if any(row[3] for row in rows) else 3
     heading = ("component", "what it does", "paper", "from")[:shown]
-    doc = class_doc(contract, kind.contract)
-    wiring = ", ".join(f"`{name}`" for name in kind.wiring) or "nothing"
+    contract = read_contract(kind.name)
     parts = [
         f"# {kind.name}",
         f"Decides {prose(kind.summary)}.",
         table(heading, [row[:shown] for row in rows]),
         "## The contract",
-        body(doc),
-        *(f"**{name}.** {text}" for name, text in sections(doc).items()),
-        f"A constructor may ask for these by name: {wiring}. Entry-point group of plugins: `{kind.group}`. "
-        f"Source: `{path_of(contract, root)}`.",
-        folded(f"class {kind.contract}", code(class_text(contract, kind.contract), "python")),
+        contract_markdown(contract),
+        "### Source",
+        f"Entry-point group of plugins: `{kind.group}`. Source: `{path_of(contract.file, root)}:{contract.line}`.",
+        folded(f"class {kind.contract}", code(class_text(contract.file, kind.contract), "python")),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

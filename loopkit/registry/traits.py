@@ -1,0 +1,83 @@
+"""What a registration may state about a component, and about components of which kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+IN_LOOP = ("block", "attention", "mlp", "placement", "core", "injection", "carry", "readout")
+"""Kinds whose components run in every loop or read its state, so that the number of loops may matter to them."""
+
+MODULES = (*IN_LOOP, "norm", "position", "start", "gate")
+"""Kinds whose components are parts of the model."""
+
+
+@dataclass(frozen=True)
+class Trait:
+    """One fact that ``@register`` accepts.
+
+    Args:
+        values: What may be written after its name.
+        meaning: What loopkit concludes from it.
+        kinds: Kinds for which it has an effect; empty: all.
+    """
+
+    values: str
+    meaning: str
+    kinds: tuple[str, ...] = ()
+
+
+TRAITS = {
+    "paper": Trait("text", "Where the component comes from, such as `arXiv:2606.24898`."),
+    "short": Trait("name of an option", "The option that a bare value in a recipe stands for."),
+    "exactly_one": Trait("names of options", 'Options of which a recipe gives exactly one: `("path", "name")`.'),
+    "packages": Trait(
+        "map",
+        "Top-level modules that it imports and that may be missing, each with what installs it: "
+        '`{"wandb": "loopkit[track]"}`. No run starts without them.',
+    ),
+    "needs": Trait(
+        "set",
+        "Capabilities that something else in the recipe must provide: `gate`, `double_backward`, `jvp`, "
+        "`whole_matrices` (no sharding of single matrices), or a name of your own.",
+    ),
+    "provides": Trait(
+        "set",
+        "Capabilities that it brings: `gate` (exit logits), `double_backward`, `cache` (an attention that reads and "
+        "writes `step.cache`), or a name of your own.",
+    ),
+    "lacks": Trait("set", "Capabilities that it rules out: `double_backward`, `jvp`, `cache`."),
+    "uses_total": Trait(
+        "bool",
+        "Its value inside the loop depends on how many loops the pass has. Evaluation then makes one pass per depth, "
+        "and `train.loops_per: sequence` is refused.",
+        IN_LOOP,
+    ),
+    "causal": Trait(
+        'True, False, "evaluation"',
+        "Whether no token depends on a later one: always (the default), never, or in evaluation only.",
+        MODULES,
+    ),
+    "noise": Trait("bool", "It draws random numbers from `step.noise`.", MODULES),
+    "scale_invariant": Trait("bool", "Its output does not depend on the scale of the state.", ("readout",)),
+    "layout": Trait(
+        '"stream", "examples"',
+        "Whether documents are joined and cut into windows, or padded one by one.",
+        ("source",),
+    ),
+    "figures": Trait(
+        "names",
+        "The names under which its figures stand beside those of others; a recipe with two of one name is refused.",
+        ("task", "probe"),
+    ),
+    "lengths": Trait("names of options", "Options that hold a length in optimizer steps, or a share of the run."),
+    "examples": Trait(
+        "name of an option", "The option that holds how many training examples it gives at most.", ("source",)
+    ),
+    "ignores_input": Trait("bool", "Its result does not depend on the model's input.", ("start", "injection")),
+    "reads_tokens": Trait(
+        "name of an option, None",
+        "The option that, where it is set, lets a component read the tokens themselves; None if only its parts may. "
+        "A component that wires `vocabulary` and does not state it is taken to read them.",
+    ),
+    "maximum": Trait("name of an option", "The option that holds its largest draw.", ("schedule",)),
+}
