@@ -64,7 +64,7 @@ def test_traits_name_known_kinds() -> None:
 
 def test_types_of_signatures_are_followed() -> None:
     """Those of the contract's own file, what these name in turn, and those of the loop."""
-    assert [type.name for type in read_contract("source").types] == ["Document", "Part"]
+    assert [type.name for type in read_contract("source").types] == ["Words", "Document", "Part"]
     assert {"Request", "Corpus", "Completion"} <= {type.name for type in read_contract("task").types}
     assert {"Measured", "Figure", "Trajectory", "Batch"} <= {type.name for type in read_contract("probe").types}
     (step,) = read_contract("placement").types
@@ -80,7 +80,7 @@ def test_members_of_every_module_are_shared() -> None:
 
 def test_optional_methods_are_not_required() -> None:
     core = {member.name: member.required for member in read_contract("core").members}
-    assert core == {"forward": True, "emit": False}
+    assert core == {"streams": False, "forward": True, "emit": False}
     probe = {member.name: member.required for member in read_contract("probe").members}
     assert probe["result"]
     assert not probe["share"], "it raises, and only a shareable probe needs it"
