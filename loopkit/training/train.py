@@ -10,6 +10,7 @@ from rich.console import Console
 
 from loopkit.data import prepare
 from loopkit.recipe import Recipe
+from loopkit.recipe.cautions import ineffective
 from loopkit.recipe.packages import require_packages
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.lock import held
@@ -17,6 +18,7 @@ from loopkit.training import checkpoint
 from loopkit.training.cautions import cautions
 from loopkit.training.ceiling import Ceiling
 from loopkit.training.measure import asks
+from loopkit.training.preflight import preflight
 from loopkit.training.process import Process, join
 from loopkit.training.progress import Display
 from loopkit.training.record import record
@@ -89,11 +91,15 @@ def _prepare(
     start = _start(recipe, folder, process, resume, display)
     if start is None and recipe.train.start_from is not None:
         weights_in(recipe.train.start_from)  # before any data is fetched
+    if start is None:
+        preflight(recipe)
     trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
     prepared = prepare(recipe.data, cache=cache, splits=_splits(recipe), progress=display.preparing)
     run = Session(recipe, folder, process, prepared, display, trackers, verbose)
     setup = run.begin(start, display.say)
     found = setup.ceiling()
+    for text in ineffective(recipe, len(setup.examples)):
+        display.say(f"warning: {text}")
     for text in cautions(recipe, process.device, found):
         display.say(text)
     if process.first:
