@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 
 from loopkit.runs import CheckpointProblem, RunFolder, read_metrics, read_provenance
+from loopkit.runs.checkpoint import Checkpoint
+from loopkit.training import checkpoint
 from loopkit.training.engine import Engine
 from loopkit.training.measure import Measurement
 from loopkit.training.progress import Display
@@ -165,6 +167,24 @@ def test_another_experiment_may_not(recipe: Maker, tmp_path: Path) -> None:
     with pytest.raises(OtherRecipe, match=r"train\.lr\.peak: 0\.01 in the run, 0\.02 now"):
         fit(recipe("train.lr.peak=2e-2"), tmp_path / "run", resume=True)
     assert len(read_metrics(RunFolder(tmp_path / "run").metrics)) == 1
+
+
+def test_a_run_from_before_an_option_resumes(
+    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint's recipe lacks options of a section and of a component: they count as their defaults."""
+    shutil.copytree(whole, tmp_path / "run")
+    read_state = checkpoint.read_state
+
+    def older(found: Checkpoint) -> dict[str, Any]:
+        state = read_state(found)
+        del state["recipe"]["train"]["health"], state["recipe"]["model"]["embedding"]["scale"]
+        del state["recipe"]["model"]["block"]["attention"]["value_std"]
+        return state
+
+    monkeypatch.setattr(checkpoint, "read_state", older)
+    assert fit(recipe(), tmp_path / "run", resume=True).step == 8
+    assert_same_bits(whole, tmp_path / "run", 8)
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(recipe: Maker, whole: Path, tmp_path: Path) -> None:
