@@ -18,7 +18,7 @@ from loopkit.registry.catalog import Catalog
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.schema import Leaf, Option, Schema
 from loopkit.runs import RunFolder
-from loopkit.runs.resolved import is_run_of
+from loopkit.runs.resolved import is_run_of, run_named_before
 from loopkit.training.resume import check_same, differences
 from tests.recipe.hashes import TABLE, hashes
 
@@ -116,6 +116,18 @@ def test_a_run_made_before_is_still_the_same_run(before: Recipe, grown: Recipe, 
     assert not is_run_of(folder, grown)
     folder.resolved.unlink()
     assert not is_run_of(folder, grown)
+
+
+def test_a_run_is_found_under_the_name_of_an_older_hash(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
+    for name, seed in (("every-0123abcd", before.seed), ("every-4567abcd", 7), ("every-mini", before.seed)):
+        folder = RunFolder(tmp_path / name)
+        folder.path.mkdir()
+        folder.resolved.write_text(json.dumps(dict(before.values) | {"seed": seed}))
+    found = run_named_before(tmp_path, grown)
+    assert found is not None
+    assert found.name == "every-0123abcd"
+    RunFolder(tmp_path / "every-0123abcd").resolved.write_text("- broken")
+    assert run_named_before(tmp_path, grown) is None
 
 
 def test_hash_depends_on_values_and_not_on_how_they_are_written(write) -> None:
