@@ -36,6 +36,7 @@ TRAITS = frozenset(
         "examples",
         "ignores_input",
         "reads_tokens",
+        "before",
     }
 )
 """What a registration may state about a component; each is data that checks, docs and evaluation read."""
@@ -76,6 +77,8 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
             ``ignores_input``: a start or an injection whose result does not depend on the model's input.
             ``reads_tokens``: the option that, where it is set, lets a component read the tokens themselves; None if
             only its parts may. One that wires ``vocabulary`` and does not state it is taken to read them.
+            ``before``: what runs did that were made before an option was added, by option, where that is not what its
+            default does now: ``{"fit_joins": False}``. Their saved recipes are read with it.
             ``packages``: top-level modules that it imports and that may be missing, with what installs each:
             ``{"wandb": "loopkit[track]"}``. It is then built only where they are there.
 

@@ -98,6 +98,27 @@ def test_an_option_added_later_changes_no_identity(before: Recipe, grown: Recipe
     assert completed_values(before.values) == grown.values
 
 
+def test_an_option_added_later_may_have_another_past(before: Recipe, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe that names what older runs did is the recipe of those runs, and its default is not."""
+    get = Catalog.get
+
+    def grown(self: Catalog, kind: str, name: str) -> Schema:
+        schema = get(self, kind, name)
+        if (kind, name) != ("carry", "damping"):
+            return schema
+        return replace(_grown(schema), traits={**schema.traits, "before": {LATER: 3}})
+
+    monkeypatch.setattr(Catalog, "get", grown)
+    file = write(EVERY_KIND, "every.yaml")
+    past, default = load_recipe(file, (), [f"model.carry.of.1.{LATER}=3"]), load_recipe(file)
+    assert past.is_recipe_of(before.values)
+    assert not default.is_recipe_of(before.values)
+    assert check_same(past.identity.completed(before.values), past.values) == []
+    saved = write(before.to_yaml(), "resolved.yaml")
+    assert load_recipe(saved, saved=True).values == past.values
+    assert load_recipe(saved).values == default.values
+
+
 def test_an_option_added_later_counts_where_it_is_set(before: Recipe, grown: Recipe) -> None:
     changed = json.loads(json.dumps(grown.values))
     changed["model"]["readout"][LATER] = 8
