@@ -21,7 +21,7 @@ from loopkit.exit_codes import ExitCode
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="For a run."
 )
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
-@click.option("--strict", is_flag=True, help="Exit with 1 at a blind spot.")
+@click.option("--strict", is_flag=True, help="Exit with 1 at a blind spot or a dead path.")
 @json_option
 def command(
     what: str,
@@ -64,7 +64,7 @@ def command(
         from loopkit.report.console import console
 
         console().print(audit_report(found.to_json()))
-    if strict and found.scale.verdict == "blind spot":
+    if strict and (found.scale.verdict == "blind spot" or not found.reads_input):
         sys.exit(ExitCode.FAILED)
 
 

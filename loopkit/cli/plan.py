@@ -63,6 +63,7 @@ def command(
     import json
 
     from loopkit.recipe import load_recipe
+    from loopkit.recipe.cautions import ineffective
     from loopkit.recipe.packages import package_cautions
     from loopkit.report import console
     from loopkit.report.plan_table import plan_report
@@ -78,6 +79,8 @@ def command(
         prepared = prepare(resolved.data, splits=("train",))
         vocabulary = prepared.tokenizer.size
         examples = len(prepared.splits["train"].examples(resolved.data.length, resolved.data.stride))
+    for line in ineffective(resolved, examples):
+        click.echo(f"warning: {line}", err=True)
     cluster = None
     if gpu is not None or memory is not None:
         cluster = _cluster(gpu, memory, flops, mfu, network, per_machine)

@@ -40,10 +40,13 @@ def command(
     """
     from loopkit.recipe import load_recipe
     from loopkit.runs import NoRun, RunFolder, check_name, run_name
+    from loopkit.runs.resolved import run_named_before
 
     resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
     given = check_name(name) if name is not None else run_name(resolved.name, resolved.hash if overrides else None)
     folder = RunFolder(runs / given)
+    if resume and name is None and overrides and not folder.path.is_dir():
+        folder = run_named_before(runs, resolved) or folder
     if not resume:
         folder.refuse_existing()  # before torch is imported
     elif not folder.path.is_dir():

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
 from loopkit.exit_codes import ExitCode
+from loopkit.errors import UserError
+
+if TYPE_CHECKING:
+    from loopkit.recipe import Problem, Recipe
 
 
 @click.command("validate")
 @click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...", shell_complete=recipe_words)
 @recipe_options
+@click.option("--build", is_flag=True, help="Also build each model and run a narrow twin of it; this imports torch.")
 @json_option
 def command(
     recipes: tuple[str, ...],
@@ -22,6 +29,7 @@ def command(
     overrides: tuple[str, ...],
     plugins: tuple[Path, ...],
     no_plugins: bool,
+    build: bool,
     as_json: bool,
 ) -> None:
     """Check recipes, each with all its profiles and points of its sweep, without running anything.
@@ -32,7 +40,8 @@ def command(
     """
     import json
 
-    from loopkit.recipe import Problem, Recipe, RecipeError, load_recipe
+    from loopkit.recipe import RecipeError, load_recipe
+    from loopkit.recipe.cautions import ineffective
     from loopkit.recipe.packages import package_cautions
     from loopkit.recipe.recipe import profiles_of
     from loopkit.recipe.sweep import sweep_problems
@@ -53,7 +62,11 @@ def command(
         except RecipeError as error:
             found += error.problems
     found = RecipeError(found).problems
-    cautions = list(dict.fromkeys(line for recipe in good for line in package_cautions(recipe)))
+    if build:
+        found += _build_problems(good)
+    lines = [line for recipe in good for line in package_cautions(recipe)]
+    lines += [f"{recipe.name}: {line}" for recipe in good for line in ineffective(recipe)]
+    cautions = list(dict.fromkeys(lines))
     if as_json:
         rows = [
             {
@@ -74,3 +87,18 @@ def command(
         click.echo(f"{len(recipes)} recipe{'s' if len(recipes) > 1 else ''}, no problem")
     if found:
         sys.exit(ExitCode.USER_ERROR)
+
+
+def _build_problems(recipes: Sequence[Recipe]) -> list[Problem]:
+    """What is found when each recipe's model is built and run, in the order of the recipes."""
+    from loopkit.recipe import Origin, Problem
+    from loopkit.training.preflight import preflight
+
+    problems = []
+    for recipe in recipes:
+        try:
+            preflight(recipe)
+        except Exception as error:  # a plugin may raise anything
+            said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            problems.append(Problem(Origin(recipe.name), (), said))
+    return problems

@@ -244,10 +244,10 @@ def _depths_in(text: str) -> list[int]:
 def _input(walk: Walk, values: dict[str, Any]) -> Iterator[Problem]:
     """A model whose logits cannot depend on what it reads."""
     start, path = ("model", "start"), ("model", "injection")
-    ends = [walk.chosen.get(start), walk.chosen.get(path)]
+    ends, types = [walk.chosen.get(start), walk.chosen.get(path)], [(*start, "type"), (*path, "type")]
     if all(end is not None and end.traits.get("ignores_input") for end in ends) and not _reads_tokens(walk):
         why = "injection '{1.name}' adds no input and start '{0.name}' has none: logits would not depend on the tokens"
-        yield _problem(walk, path, why.format(*ends), "choose injection 'add', or start 'embedding'", start)
+        yield _problem(walk, path, why.format(*ends), "choose injection 'add', or start 'embedding'", *types)
 
 
 def _reads_tokens(walk: Walk) -> bool:

@@ -41,7 +41,10 @@ class Identity:
         return {key: value for key, value in kept.items() if key not in LABELS}
 
     def completed(self, values: Values) -> dict[str, Any]:
-        """The values with the default of every option that they lack, because it was added after they were saved."""
+        """The values with every option that they lack, because it was added after they were saved.
+
+        Such an option has its default, or what the trait ``before`` says where the run did something else.
+        """
         full = self._completed_map(self.sections["Sections"], values, ())
         return {key: value for key, value in full.items() if key != "sweep"}  # it is no part of a recipe
 
@@ -85,10 +88,12 @@ class Identity:
         return not option.required and bool(reduced == _plain(option.default))
 
     def _completed_map(self, schema: Schema, values: Values, path: Path) -> dict[str, Any]:
-        full = dict(values)
+        full, before = dict(values), schema.traits.get("before", {})
         for key, option in schema.options.items():
             if key in values:
                 full[key] = self._completed(option, values[key], (*path, key))
+            elif key in before:
+                full[key] = before[key]
             elif not option.required or isinstance(option.annotation, SectionRef):
                 full[key] = self._completed(option, self._default(option), (*path, key))
         return full

@@ -62,7 +62,7 @@ class Recipe(Sections):
 
     def is_recipe_of(self, saved: Mapping[str, Any]) -> bool:
         """Whether saved values, of whichever version of loopkit, are those of this recipe."""
-        return self.identity.hash(saved) == self.hash
+        return self.identity.hash(self.identity.completed(saved)) == self.hash
 
     def _schema_of(self, path: Path, kind: str, name: str) -> Schema | None:
         spec = self.specs.get(path)
@@ -202,7 +202,7 @@ def compose(
     if lost := without_effect(settings, composed):
         raise RecipeError(lost)
     composed = _with_files(composed, plugins)
-    walk = Walk(merger, file=layers.bodies[-1].origin.file)
+    walk = Walk(merger, file=layers.bodies[-1].origin.file, saved=saved)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
     with warnings.catch_warnings(record=True) as caught:

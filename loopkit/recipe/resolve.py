@@ -52,6 +52,7 @@ class Walk:
         specs: The same with options, where all of them are right.
         maps: Options whose value is a map of plain values, as it was written.
         file: The recipe's own file, as messages show it; others are those of its parents.
+        saved: Whether it is the recipe of a run that exists: what it does not say is what the trait ``before`` says.
     """
 
     merger: Merger
@@ -64,6 +65,7 @@ class Walk:
     specs: dict[Path, Spec] = field(default_factory=dict)
     maps: dict[Path, Node] = field(default_factory=dict)
     file: str = ""
+    saved: bool = False
 
     def section(self, name: str, node: Node | None, path: Path, env: Mapping[str, Known]) -> tuple[Any, Any]:
         """Walk a fixed part of the format; returns it as plain data and as its dataclass."""
@@ -123,6 +125,9 @@ class Walk:
                 self.layers[(*path, key)] = node.origin.layer
             else:
                 self.unknown.append(UnknownKey(path, key, node, schema))
+        if self.saved:
+            before = Origin("before the option was added")
+            entries = {key: Node(value, before) for key, value in schema.traits.get("before", {}).items()} | entries
         plain: dict[str, Any] = {}
         typed: dict[str, Any] = {}
         inner = dict(env)

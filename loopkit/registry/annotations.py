@@ -6,6 +6,7 @@ import ast
 import types
 import typing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -153,6 +154,7 @@ class AnnotationReader:
         return container[inner[0]] if len(inner) == 1 else container[tuple(inner)]
 
 
+@cache
 def sibling_bounds(annotation: Any) -> list[Divides | AtMost]:
     """The bounds of an annotation that name another option or wiring."""
     found = [marker for marker in getattr(annotation, "__metadata__", ()) if isinstance(marker, Divides | AtMost)]

@@ -73,6 +73,11 @@ TRAITS = {
     "examples": Trait(
         "name of an option", "The option that holds how many training examples it gives at most.", ("source",)
     ),
+    "before": Trait(
+        "map",
+        "What runs did that were made before an option was added, by option, if its default now does something else: "
+        '`{"fit_joins": False}`. Their saved recipes are read with it.',
+    ),
     "ignores_input": Trait("bool", "Its result does not depend on the model's input.", ("start", "injection")),
     "reads_tokens": Trait(
         "name of an option, None",

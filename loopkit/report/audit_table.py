@@ -29,6 +29,8 @@ def audit_report(found: Found) -> RenderableType:
     """
     scale, recurrence = found["scale"], found["recurrence"]
     parts: list[RenderableType] = [Text(found["subject"], style="bold"), ""]
+    if not found.get("reads_input", True):  # audits written before this was measured lack it
+        parts += [_verdict("input", "dead path"), _pairs({"read": "no: other tokens give the same logits"}), ""]
     parts += [_verdict("scale", scale["verdict"]), _pairs(scale_reasons(scale)), ""]
     parts += [_verdict("recurrence", recurrence["verdict"]), _pairs(dict(_radii(recurrence))), ""]
     parts += [_figures(scale), ""]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +63,16 @@ def is_run_of(folder: RunFolder, recipe: Recipe) -> bool:
         return recipe.is_recipe_of(read_file(folder.resolved).plain())
     recorded = read_provenance(folder.provenance).get("recipe_hash")
     return bool(recorded == recipe.hash)
+
+
+def run_named_before(root: Path, recipe: Recipe) -> RunFolder | None:
+    """The run of a recipe with ``--set`` whose name has the hash that another version of loopkit computed."""
+    for folder in RunFolder.all(root):
+        if re.fullmatch(rf"{re.escape(recipe.name)}-[0-9a-f]{{8}}", folder.name):
+            with contextlib.suppress(RecipeError):  # a damaged recipe is not this one
+                if is_run_of(folder, recipe):
+                    return folder
+    return None
 
 
 def _with_origin(problem: Problem, brought: Mapping[str, str]) -> Problem:

@@ -15,6 +15,7 @@ from loopkit.model import LoopedModel
 from loopkit.model.cross_entropy import LOGITS
 from loopkit.recipe import Recipe
 from loopkit.training.groups import parameter_groups
+from loopkit.training.preflight import refuse_what_does_not_run
 from loopkit.training.saved_bytes import straight_line
 
 LIVE = 1_000_000_000
@@ -162,7 +163,7 @@ def estimate(
         device: ``cpu``, where freed temporaries leave holes, or ``cuda``.
 
     Raises:
-        ValueError: If the model does not run on ``meta``, naming the setting that needs no estimate.
+        ValueError: If the model does not run at all, or not on ``meta``; then with the setting that needs no estimate.
     """
     states = States.of(*sizes(model, recipe), recipe.train.deepspeed.get("zero_optimization", {}), world)
     checkpointing = recipe.train.checkpointing
@@ -195,6 +196,7 @@ def activations(
         # one loop at a time is there in full
         recomputed = straight_line(model, length, checkpointing=False, **options)[2] if checkpointing else 0
     except (RuntimeError, NotImplementedError) as error:
+        refuse_what_does_not_run(recipe, error)
         why = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"
         raise UserError(f"{why}; set train.micro_batch to a number") from error
     reads = len(supervision.loops(total))

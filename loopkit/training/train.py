@@ -10,6 +10,7 @@ from rich.console import Console
 
 from loopkit.data import check_same_data, located, prepare, run_tokenizer
 from loopkit.recipe import Recipe
+from loopkit.recipe.cautions import ineffective
 from loopkit.recipe.packages import require_packages
 from loopkit.runs.checkpoint import TOKENIZER
 from loopkit.runs.folder import RunFolder
@@ -19,6 +20,7 @@ from loopkit.training import checkpoint
 from loopkit.training.cautions import cautions
 from loopkit.training.ceiling import Ceiling
 from loopkit.training.measure import asks
+from loopkit.training.preflight import preflight
 from loopkit.training.process import Process, join
 from loopkit.training.progress import Display
 from loopkit.training.record import record
@@ -92,6 +94,8 @@ def _prepare(
     start = _start(recipe, folder, process, resume, display)
     if start is None and recipe.train.start_from is not None:
         weights_in(recipe.train.start_from)  # before any data is fetched
+    if start is None:
+        preflight(recipe)
     trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
     tokenizer = None if start is None else run_tokenizer(recipe.data.tokenizer, start.checkpoint.path / TOKENIZER)
     prepared = prepare(
@@ -102,6 +106,8 @@ def _prepare(
     run = Session(recipe, folder, process, prepared, display, trackers, verbose)
     setup = run.begin(start, display.say)
     found = setup.ceiling()
+    for text in ineffective(recipe, len(setup.examples)):
+        display.say(f"warning: {text}")
     for text in cautions(recipe, process.device, found):
         display.say(text)
     if process.first:

@@ -14,6 +14,7 @@ from loopkit.evaluation import Conditions, Origin, Result, Trained
 from loopkit.evaluation.result import row_of
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import Recipe, load_recipe
+from tests.overriding import latest
 
 TEXT = "\n\n".join(
     f"The {noun} of the {place} was {adjective}, and its {noun}s were {number} in number."
@@ -43,13 +44,13 @@ def make_case(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Callable[
         recipe = load_recipe(
             root / "recipes" / "wikitext_44m_raw.yaml",
             profiles=["smoke"],
-            overrides=[
+            overrides=latest(
                 "data.source.type=text",
                 f"data.source.path={folder}",
                 "model.width=8",
                 "evaluate.max_tokens=null",
                 *overrides,
-            ],
+            ),
         )
         prepared = prepare(recipe.data, cache=folder / "cache", splits=["validation"])
         model = build_model(

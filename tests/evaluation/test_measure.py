@@ -14,6 +14,7 @@ import torch
 from loopkit.evaluation import Origin, Result, Trained, evaluate
 from loopkit.loop import Loops
 from loopkit.recipe import component
+from loopkit.registry.catalog import catalog
 
 MakeCase = Callable[..., Any]
 PERPLEXITY = {"perplexity": component("task", "perplexity")}
@@ -270,3 +271,23 @@ def test_more_context_does_not_change_what_is_scored(make_case: MakeCase) -> Non
     assert whole["stride"] == whole["window"] == 32
     assert half["tokens_scored"] == whole["tokens_scored"]
     assert half["batches"] > whole["batches"]
+
+
+def test_figures_are_those_that_registrations_declare(make_case) -> None:
+    """``validate`` refuses two tasks or probes under one figure's name by what they declare."""
+    declared = {
+        (offer.kind, offer.name): offer.schema.traits["figures"]
+        for kind in ("probe", "task")
+        for offer in catalog(False).of(kind)
+        if offer.schema and "figures" in offer.schema.traits
+    }
+    probes = {name for kind, name in declared if kind == "probe"}
+    assert probes == set(catalog(False).names("probe"))
+    asked = ", ".join(f"{name}: {{}}" for name in sorted(probes))
+    case = make_case(f"evaluate.probes={{{asked}}}", "evaluate.tasks.perplexity={}", "evaluate.max_tokens=300")
+    rows = run(case, [1, 2]).to_json()["depths"]
+    found = {name for row in rows for name in row} - {"depth", "trained"}
+    wanted = set().union(
+        *(names for (kind, name), names in declared.items() if kind == "probe" or name == "perplexity")
+    )
+    assert found == wanted

@@ -18,7 +18,7 @@ from loopkit.registry.catalog import Catalog
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.schema import Leaf, Option, Schema
 from loopkit.runs import RunFolder
-from loopkit.runs.resolved import is_run_of
+from loopkit.runs.resolved import is_run_of, run_named_before
 from loopkit.training.resume import check_same, differences
 from tests.recipe.hashes import TABLE, hashes
 
@@ -98,6 +98,27 @@ def test_an_option_added_later_changes_no_identity(before: Recipe, grown: Recipe
     assert completed_values(before.values) == grown.values
 
 
+def test_an_option_added_later_may_have_another_past(before: Recipe, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe that names what older runs did is the recipe of those runs, and its default is not."""
+    get = Catalog.get
+
+    def grown(self: Catalog, kind: str, name: str) -> Schema:
+        schema = get(self, kind, name)
+        if (kind, name) != ("carry", "damping"):
+            return schema
+        return replace(_grown(schema), traits={**schema.traits, "before": {LATER: 3}})
+
+    monkeypatch.setattr(Catalog, "get", grown)
+    file = write(EVERY_KIND, "every.yaml")
+    past, default = load_recipe(file, (), [f"model.carry.of.1.{LATER}=3"]), load_recipe(file)
+    assert past.is_recipe_of(before.values)
+    assert not default.is_recipe_of(before.values)
+    assert check_same(past.identity.completed(before.values), past.values) == []
+    saved = write(before.to_yaml(), "resolved.yaml")
+    assert load_recipe(saved, saved=True).values == past.values
+    assert load_recipe(saved).values == default.values
+
+
 def test_an_option_added_later_counts_where_it_is_set(before: Recipe, grown: Recipe) -> None:
     changed = json.loads(json.dumps(grown.values))
     changed["model"]["readout"][LATER] = 8
@@ -116,6 +137,18 @@ def test_a_run_made_before_is_still_the_same_run(before: Recipe, grown: Recipe, 
     assert not is_run_of(folder, grown)
     folder.resolved.unlink()
     assert not is_run_of(folder, grown)
+
+
+def test_a_run_is_found_under_the_name_of_an_older_hash(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
+    for name, seed in (("every-0123abcd", before.seed), ("every-4567abcd", 7), ("every-mini", before.seed)):
+        folder = RunFolder(tmp_path / name)
+        folder.path.mkdir()
+        folder.resolved.write_text(json.dumps(dict(before.values) | {"seed": seed}))
+    found = run_named_before(tmp_path, grown)
+    assert found is not None
+    assert found.name == "every-0123abcd"
+    RunFolder(tmp_path / "every-0123abcd").resolved.write_text("- broken")
+    assert run_named_before(tmp_path, grown) is None
 
 
 def test_hash_depends_on_values_and_not_on_how_they_are_written(write) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.training.ceiling import recipe_ceiling
+from tests.overriding import latest
 from tests.training.runs import fit
 
 RECIPE = """
@@ -49,7 +50,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Maker:
     file = write_recipe(tmp_path_factory.mktemp("recipe"))
 
     def make(*overrides: str) -> Recipe:
-        return load_recipe(file, (), overrides)
+        return load_recipe(file, (), latest(*overrides))
 
     return make
 

@@ -41,6 +41,7 @@ def main() -> None:
     from loopkit.recipe import load_recipe
     from loopkit.training.engine import Engine
     from loopkit.training.process import join
+    from tests.overriding import latest
     from tests.training.runs import fit
 
     torch.set_num_threads(1)
@@ -57,7 +58,7 @@ def main() -> None:
     Engine.micro_step = noted  # type: ignore[method-assign]
     for name, overrides in found["runs"].items():
         loops.clear()
-        fit(load_recipe(found["recipe"], (), overrides), job.parent / name)
+        fit(load_recipe(found["recipe"], (), latest(*overrides)), job.parent / name)
         (job.parent / f"{name}.loops.{rank}.json").write_text(json.dumps(loops))
 
 

@@ -18,6 +18,8 @@ from rich.console import Console
 from loopkit.data import OtherData
 from loopkit.recipe import Recipe
 from loopkit.runs import CheckpointProblem, RunFolder, read_metrics, read_provenance
+from loopkit.runs.checkpoint import Checkpoint
+from loopkit.training import checkpoint
 from loopkit.training.engine import Engine
 from loopkit.training.measure import Measurement
 from loopkit.training.progress import Display
@@ -213,6 +215,22 @@ def test_other_text_of_equal_length_is_refused(recipe: Maker, whole: Path, tmp_p
     file.write_text(file.read_text().replace("short", "sharp"))
     with pytest.raises(OtherData, match="as many tokens, but not the same ones"):
         fit(recipe("train.steps=9", setting), tmp_path / "run", resume=True)
+def test_a_run_from_before_an_option_resumes(
+    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint's recipe lacks options of a section and of a component: they count as their defaults."""
+    shutil.copytree(whole, tmp_path / "run")
+    read_state = checkpoint.read_state
+
+    def older(found: Checkpoint) -> dict[str, Any]:
+        state = read_state(found)
+        del state["recipe"]["train"]["health"], state["recipe"]["model"]["embedding"]["scale"]
+        del state["recipe"]["model"]["block"]["attention"]["value_std"]
+        return state
+
+    monkeypatch.setattr(checkpoint, "read_state", older)
+    assert fit(recipe(), tmp_path / "run", resume=True).step == 8
+    assert_same_bits(whole, tmp_path / "run", 8)
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(recipe: Maker, whole: Path, tmp_path: Path) -> None:

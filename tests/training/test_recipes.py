@@ -9,6 +9,7 @@ import pytest
 
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.runs import RunFolder, read_metrics
+from tests.overriding import latest
 from tests.training.runs import fit, tensors
 
 NAMES = ("huginn_3b5", "parcae_small", "parcae_small_ramp", "ouro_scratch", "retrofit_tinyllama")
@@ -16,7 +17,7 @@ SMALL = ("train.steps=2", "evaluate.every=null", "evaluate.max_tokens=500", "eva
 
 
 def small(root: Path, name: str, *overrides: str) -> Recipe:
-    return load_recipe(root / "recipes" / f"{name}.yaml", ("smoke",), (*SMALL, *overrides))
+    return load_recipe(root / "recipes" / f"{name}.yaml", ("smoke",), latest(*SMALL, *overrides))
 
 
 def finite(folder: Path) -> None:

@@ -32,7 +32,7 @@ _STREAM = 0x4A53  # of the random vectors, away from those of loops
 _TINY = 1e-30
 
 
-@register("regularizer", "jsrr", paper="arXiv:2605.26733", needs={"double_backward"})
+@register("regularizer", "jsrr", paper="arXiv:2605.26733", needs={"double_backward"}, lengths={"start_step"})
 class JSRR(Regularizer):
     """Penalise how much one more loop stretches a random direction of the state (STARS).
 

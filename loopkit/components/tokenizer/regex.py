@@ -15,7 +15,7 @@ from loopkit.registry import register
 PATTERN = r"\s+|[A-Za-z0-9_]+|[^\w\s]"
 
 
-@register("tokenizer", "regex", paper="arXiv:2606.24898")
+@register("tokenizer", "regex", paper="arXiv:2606.24898", before={"fit_joins": False})
 class Regex(Counting):
     r"""Every match of a pattern is a token; the most frequent ones of the training text have a number.
 

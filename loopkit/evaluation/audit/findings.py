@@ -199,6 +199,7 @@ class Audit:
         recurrence: The second verdict.
         remedies: Recipe key to choices, each of which was measured to end the blind spot.
         notes: What else a reader must know.
+        reads_input: Whether the logits depend on the tokens.
     """
 
     subject: str
@@ -207,6 +208,7 @@ class Audit:
     recurrence: Recurrence
     remedies: Mapping[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    reads_input: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain values."""
@@ -217,4 +219,5 @@ class Audit:
             "recurrence": self.recurrence.to_json(),
             "remedies": dict(self.remedies),
             "notes": list(self.notes),
+            "reads_input": self.reads_input,
         }

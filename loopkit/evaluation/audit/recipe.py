@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from loopkit.evaluation.audit.findings import Audit, Recurrence
+from loopkit.evaluation.audit.input_path import reads_input
 from loopkit.evaluation.audit.motion import MANY
 from loopkit.evaluation.audit.remedies import remedies
 from loopkit.evaluation.audit.scale import scale_of
@@ -33,6 +34,7 @@ def audit_recipe(recipe: Recipe) -> Audit:
         scale=scale,
         recurrence=Recurrence(),
         remedies=found,
+        reads_input=reads_input(subject),
     )
 
 

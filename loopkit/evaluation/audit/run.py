@@ -8,6 +8,7 @@ import torch
 
 from loopkit.data import prepare
 from loopkit.evaluation.audit.findings import Audit, Recurrence
+from loopkit.evaluation.audit.input_path import reads_input
 from loopkit.evaluation.audit.motion import MANY
 from loopkit.evaluation.audit.remedies import remedies
 from loopkit.evaluation.audit.scale import scale_of
@@ -47,7 +48,8 @@ def audit_run(
     batch = _batch(opened, cache).to(next(opened.model.parameters()).device)
     depths = trained_depths(opened.trained, opened.model.max_depth)
     recurrence = Recurrence(radii(opened.model, batch, depths))  # in fp32: it needs many products and no small numbers
-    scale = scale_of(Subject.of(opened.model, opened.recipe, batch, LOOPS), many=MANY)
+    subject = Subject.of(opened.model, opened.recipe, batch, LOOPS)
+    scale = scale_of(subject, many=MANY)
     rows, length = batch.tokens.shape
     return Audit(
         subject=f"{opened.folder.name}, {opened.checkpoint.path.name}",
@@ -56,6 +58,7 @@ def audit_run(
         scale=scale,
         recurrence=recurrence,
         remedies=remedies(opened.recipe) if scale.verdict == "blind spot" else {},
+        reads_input=reads_input(subject),
         notes=[f"{warning}; using {opened.checkpoint.path.name}" for warning in opened.warnings],
     )
 

@@ -24,6 +24,7 @@ TRAITS = {
     "lengths": "lengths in optimizer steps",
     "examples": "option with the number of training examples",
     "ignores_input": "ignores the model's input",
+    "before": "what runs from before an option did",
     "reads_tokens": "option by which it reads the tokens themselves",
 }
 """Words for what a registration declares; others are shown under their own name."""
