@@ -12,6 +12,12 @@ import pytest
 # the tensors of tests are tiny: threads cost more than they bring, and fight each other where cores are shared
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# what a terminal, a launcher or a user's own settings leave in the environment is no part of a test
+TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
+LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+for name in (*TERMINAL, *LAUNCHER, "PYTEST_ADDOPTS", "WANDB_MODE"):
+    os.environ.pop(name, None)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

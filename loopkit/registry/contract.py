@@ -169,12 +169,12 @@ def _text_below(item: ast.stmt | None) -> str:
 
 def _described(doc: str) -> dict[str, str]:
     """The lines under ``Attributes:`` or ``Args:`` of a docstring, by name."""
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for section in re.findall(r"^(?:Attributes|Args):\n((?:(?: {4}.*)?\n?)*)", doc, re.MULTILINE):
         for entry in re.split(r"\n(?= {4}\w)", section):
             name, _, text = entry.strip().partition(": ")
-            found[name] = " ".join(text.split())
-    return found
+            entries[name] = " ".join(text.split())
+    return entries
 
 
 def _is_required(item: ast.stmt, abstract: bool) -> bool:

@@ -42,13 +42,20 @@ def test_sources_and_tokenizers_import_without_torch_or_datasets() -> None:
 
 
 @pytest.fixture
-def closed_door(monkeypatch: pytest.MonkeyPatch) -> None:
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy, and the hub is not said to be offline."""
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+
+
+@pytest.fixture
+def closed_door(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub on a port of this machine where nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
 
 
@@ -62,8 +69,7 @@ def test_no_network_is_noticed_without_retries(closed_door: None, monkeypatch: p
     assert isinstance(caught.value, UserError)
 
 
-def test_a_name_server_that_hangs_costs_patience_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+def test_a_name_server_that_hangs_costs_patience_and_no_more(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "PATIENCE", 0.1)
 
     answered = threading.Event()
@@ -77,9 +83,7 @@ def test_a_name_server_that_hangs_costs_patience_and_no_more(monkeypatch: pytest
     answered.set()
 
 
-def test_a_hub_that_answers_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.delenv("http_proxy", raising=False)
+def test_a_hub_that_answers_is_reachable(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
         assert hub.why_unreachable() is None

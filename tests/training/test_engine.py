@@ -34,6 +34,7 @@ def module(recipe: Maker, *overrides: str) -> TrainingModule:
 
 # a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
 RULE = AdamW(weight_decay=0.1, eps=1e-3)
+BF16 = torch.finfo(torch.bfloat16).eps
 MUON = Muon(weight_decay=0.1, others=lambda: RULE, except_for=["*.mlp.gate.weight"], rates={"embedding": 2.0})
 
 
@@ -197,15 +198,17 @@ def test_parameters_without_dimensions_are_trained(recipe: Maker, stage: int, tr
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_updates_of_muon_are_those_without_deepspeed(recipe: Maker, stage: int) -> None:
     plain = module(recipe)
+    start = [parameter.detach().clone() for parameter in plain.parameters()]
     optimizer = MUON.build(parameter_groups(plain))
     built = engine(module(recipe), stage=stage, clip=0.05, rule=MUON)
     for number in range(3):
         plain_step(plain, optimizer, batch(number), 0.05, 1e-2)
         step(built, batch(number), 8)
         built.update(1e-2)
-    for (name, ours), theirs in zip(built.module.named_parameters(), plain.parameters(), strict=True):
-        # bf16 rounds what is the same but for the last bits of fp32 to neighbours now and then
-        assert (ours - theirs).abs().mean() < 2e-5, name
+    for (name, ours), theirs, first in zip(built.module.named_parameters(), plain.parameters(), start, strict=True):
+        # bf16 rounds what is the same but for the last bits of fp32 to neighbours now and then, how often is up to the
+        # kernels of the processor: so each of three steps may be off by the rounding of the way that the parameter went
+        assert (ours - theirs).abs().mean() < 3 * BF16 / 2 * (theirs - first).abs().mean(), name
         assert (ours - theirs).abs().max() < 2e-3, name
 
 

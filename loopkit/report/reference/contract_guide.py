@@ -59,9 +59,9 @@ def with_contracts(text: str) -> str:
     Raises:
         ValueError: If it does not have the two marks.
     """
-    before, found, after = text.partition(BEGIN)
+    before, opened, after = text.partition(BEGIN)
     _, closed, rest = after.partition(END)
-    if not (found and closed):
+    if not (opened and closed):
         raise ValueError(f"the guide has no {BEGIN} ... {END}")
     return f"{before}{BEGIN}\n\n{contract_guide()}\n\n{END}{rest}"
 

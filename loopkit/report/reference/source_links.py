@@ -56,8 +56,8 @@ def _replaced(text: str, page: str, known: Container[str]) -> str:
         file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), match["target"]))
         if file.startswith("docs/"):
             return match[0]
-        found = page_of(file, match["text"], known)
-        return f"[{match['text']}]({relative(found, page)})" if found else match["text"]
+        target = page_of(file, match["text"], known)
+        return f"[{match['text']}]({relative(target, page)})" if target else match["text"]
 
     return LINK.sub(replace, text)
 
