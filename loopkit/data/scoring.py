@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -14,6 +15,8 @@ from loopkit.data.store import Mark, TokenStore
 from loopkit.data.windows import OnceWindows, Windows
 
 Protocol = Literal["once", "paper_a"]
+MOST_GROUPS = 8
+"""Most groups whose sizes are stated one by one."""
 
 
 class Scoring(Examples):
@@ -93,9 +96,18 @@ def score_examples(
     examples = PaddedExamples(store, length, documents=int(np.searchsorted(bounds, mark.tokens)), pad=pad)
     scored = examples.scored(range(len(examples)))
     cut = f"; {examples.truncated} of them cut to {length}, so no figure per word or byte" if examples.truncated else ""
-    statement = f"{_what(store, name, mark)} in {len(examples):,} examples, {scored:,} of them answers and scored{cut}"
     groups = store.groups()[: len(examples)]
+    what = f"{_what(store, name, mark)} in {len(examples):,} examples{_sizes(groups)}"
+    statement = f"{what}, {scored:,} of them {'targets' if store.in_place else 'answers'} and scored{cut}"
     return Scoring(examples, scored, None if examples.truncated else mark, statement, words, groups)
+
+
+def _sizes(groups: Sequence[str | None]) -> str:
+    """How many examples each group has, where there are groups."""
+    counts = Counter(group for group in groups if group is not None)
+    if len(counts) > MOST_GROUPS:
+        return f" of {len(counts)} groups"
+    return f" ({', '.join(f'{group}: {counts[group]:,}' for group in sorted(counts))})" if counts else ""
 
 
 def _what(store: TokenStore, name: str, mark: Mark) -> str:

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from loopkit.components.task import Answer, Task
+from loopkit.components.task import Corpus, Likelihood, Task
 from loopkit.errors import UserError
 
+GROUPS = "groups"
+"""Where the figures of groups of answers stand, in the row of a depth or of a task."""
 
-def task_figures(tasks: Mapping[str, Task], answer: Answer) -> dict[str, float]:
-    """The figures of every task at one depth, whose corpus cost what ``answer`` says.
+Marked = tuple[str | None, Mapping[str, float]]
+"""The marks of an answer, and the group that it belongs to."""
+
+
+def task_figures(tasks: Mapping[str, Task], whole: Likelihood, examples: Sequence[Likelihood]) -> dict[str, Any]:
+    """The figures of every task at one depth, of all that was scored and of each group of examples.
+
+    Args:
+        tasks: By name.
+        whole: What the corpus cost.
+        examples: What each of its examples cost, for requests by example.
 
     Raises:
-        ValueError: If two tasks give a figure of the same name.
+        UserError: If two tasks give a figure of the same name.
     """
-    return merged(
-        [task.total([task.mark(request, answer) for request in task.requests()]) for task in tasks.values()],
-        list(tasks),
-        "figure",
-    )
+    found = [totals(task, list(_marks(task, whole, examples))) for task in tasks.values()]
+    names = list(tasks)
+    groups = [figures.pop(GROUPS, {}) for figures in found]
+    by_group = {
+        label: merged([part.get(label, {}) for part in groups], names, "figure")
+        for label in sorted({label for part in groups for label in part}, key=_natural)
+    }
+    return merged(found, names, "figure") | ({GROUPS: by_group} if by_group else {})
+
+
+def totals(task: Task, marked: Sequence[Marked]) -> dict[str, Any]:
+    """The figures of a task from the marks of all answers, and under ``groups`` those of each group."""
+    figures: dict[str, Any] = dict(task.total([dict(marks) for _, marks in marked]))
+    labels = sorted({group for group, _ in marked if group is not None}, key=_natural)
+    by_group = {label: task.total([dict(marks) for group, marks in marked if group == label]) for label in labels}
+    return figures | ({GROUPS: by_group} if by_group else {})
+
+
+def _marks(task: Task, whole: Likelihood, examples: Sequence[Likelihood]) -> Iterator[Marked]:
+    for request in task.requests():
+        by_example = isinstance(request, Corpus) and request.by_example
+        for answer in examples if by_example else [whole]:
+            yield task.group(request, answer), task.mark(request, answer)
+
+
+def _natural(label: str) -> list[tuple[int, str]]:
+    """Order in which ``9 empty`` comes before ``10 empty``."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
 def probe_figures(found: Sequence[Mapping[str, Mapping[int, Any]]], names: Sequence[str], depth: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
 from loopkit.evaluation.circumstances import Dtype
 from loopkit.evaluation.completion_file import CompletionFile, completion_digest
+from loopkit.evaluation.figures import totals
 from loopkit.evaluation.shards import ALONE, Shard
 from loopkit.inference import Completed, complete, positions_of
 from loopkit.inference.complete import encode_prompts
@@ -85,7 +86,7 @@ class Writer:
     writing: Writing = lambda task, depth, done, wanted: None
     shard: Shard = ALONE
 
-    def figures(self, asked: Sequence[Asked], depths: Sequence[int]) -> dict[int, dict[str, dict[str, float]]]:
+    def figures(self, asked: Sequence[Asked], depths: Sequence[int]) -> dict[int, dict[str, dict[str, Any]]]:
         """The figures of every task at every depth."""
         same = {
             "model": model_digest(self.model),
@@ -93,7 +94,7 @@ class Writer:
             "dtype": self.dtype,
             "device": next(self.model.parameters()).device.type,
         }
-        found: dict[int, dict[str, dict[str, float]]] = {depth: {} for depth in depths}
+        found: dict[int, dict[str, dict[str, Any]]] = {depth: {} for depth in depths}
         for item in asked:
             for depth in depths:
                 texts = self._texts(item, depth, same)
@@ -157,9 +158,10 @@ class Writer:
             )
 
 
-def _total(asked: Asked, texts: Mapping[str, Completion]) -> dict[str, float]:
-    """The figures of a task, from all of its texts."""
-    return asked.task.total([asked.task.mark(request, texts[request.key]) for request in asked.requests])
+def _total(asked: Asked, texts: Mapping[str, Completion]) -> dict[str, Any]:
+    """The figures of a task, from all of its texts and from those of each group."""
+    task, pairs = asked.task, [(request, texts[request.key]) for request in asked.requests]
+    return totals(task, [(task.group(*pair), task.mark(*pair)) for pair in pairs])
 
 
 def _of(request: Generate) -> dict[str, Any]:

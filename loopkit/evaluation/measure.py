@@ -188,13 +188,15 @@ def _measured(asked: _Asked, scoring: Scoring, progress: Callable[[int, int], No
     model, depths, reading = asked.model, asked.depths, asked.reading
     probes: dict[str, Probe] = {name: spec.build() for name, spec in asked.settings.probes.items()}
     batches = Batches(scoring, asked.settings.batch, asked.place)
-    requests = (request for task in asked.tasks.values() for request in task.requests())
+    requests = [request for task in asked.tasks.values() for request in task.requests()]
+    corpora = [request for request in requests if isinstance(request, Corpus)]
     with ready(model, asked.place, asked.dtype):
         found = sweep(
             model,
             shard.own(batches),
             depths,
-            greedy=any(isinstance(request, Corpus) and request.greedy for request in requests),
+            greedy=any(corpus.greedy for corpus in corpora),
+            by_example=any(corpus.by_example for corpus in corpora),
             probes=list(probes.values()),
             progress=lambda done: progress(done, len(batches)),
             **reading,
@@ -253,9 +255,11 @@ class _Outcome:
         cost = Likelihood(self.found.nll[depth], self.found.tokens, scoring.words, scoring.bytes)
         if (greedy := self.found.greedy) is not None:
             cost = replace(cost, sequences=greedy.sequences, right=greedy.right[depth], exact=greedy.exact[depth])
+        by_example = self.found.by_example
+        examples = [] if by_example is None else by_example.answers(depth, self.scoring.groups)
         speed = {"tokens_per_s": self.speed[depth]} if depth in self.speed else {}
         probed = probe_figures([item.by_depth for item in self.measured.values()], list(self.measured), depth)
-        parts = [task_figures(self.tasks, cost), speed, probed]
+        parts = [task_figures(self.tasks, cost, examples), speed, probed]
         return merged(parts, ["a task", "the timing", "a probe"], "figure")
 
     def units(self, timed_batches: int) -> dict[str, str]:

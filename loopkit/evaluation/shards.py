@@ -59,7 +59,8 @@ class Shard:
         for probe in probes:
             probe.share(depths, _gathered)
         greedy = None if found.greedy is None else _joined_greedy(found.greedy, order)
-        return Sweep(dict(zip(order, nll, strict=True)), greedy, tokens, batches, core_calls)
+        by_example = None if found.by_example is None else found.by_example.joined(order, _gathered)
+        return Sweep(dict(zip(order, nll, strict=True)), greedy, by_example, tokens, batches, core_calls)
 
     def pooled(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """The entries of all ranks, which are plain JSON values under keys of their own. Every rank calls this."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from loopkit.components.probe import Probe, groups
 from loopkit.errors import UserError
+from loopkit.evaluation.by_example import ByExample
 from loopkit.loop import Batch, LoopedModel, Loops, Trajectory
 
 ReadAs = Literal["depth", "trained"]
@@ -42,6 +43,7 @@ class Sweep:
     Args:
         nll: Negative log-likelihood summed over the scored tokens by depth, in nats, in fp64.
         greedy: What the likeliest tokens were worth, where asked for.
+        by_example: The same for each example, where asked for.
         tokens: Scored tokens.
         batches: Batches seen.
         core_calls: Core calls counted.
@@ -49,6 +51,7 @@ class Sweep:
 
     nll: dict[int, float]
     greedy: Greedy | None = None
+    by_example: ByExample | None = None
     tokens: int = 0
     batches: int = 0
     core_calls: int = 0
@@ -62,6 +65,7 @@ def sweep(
     read_as: ReadAs = "depth",
     trained: int | None = None,
     greedy: bool = False,
+    by_example: bool = False,
     probes: Sequence[Probe] = (),
     progress: Callable[[int], None] = lambda batches: None,
 ) -> Sweep:
@@ -79,24 +83,33 @@ def sweep(
             it (a loop beyond that as the last).
         trained: Loops of training, for ``read_as="trained"``.
         greedy: Whether to count where the likeliest token is the right one.
+        by_example: Whether to keep the sums of each example.
         probes: Measured on the same passes.
         progress: Called with the number of batches done.
     """
     sums = {depth: torch.zeros((), dtype=torch.float64) for depth in depths}
-    found = Sweep({}, Greedy() if greedy else None)
+    found = Sweep({}, Greedy() if greedy else None, ByExample() if by_example else None)
 
     def read(t: Trajectory, group: Sequence[int]) -> None:
         ats = [reading(depth, read_as, trained) for depth in group]
         # one transfer per group; each token's loss is widened before it is added
-        nll = t.nll(group, at=ats).double().sum(dim=(1, 2)).cpu()
+        nll_KBT = t.nll(group, at=ats).double()
+        nll = nll_KBT.sum(dim=(1, 2)).cpu()
+        if found.by_example is not None:
+            for depth, nll_B in zip(group, nll_KBT.sum(dim=2).cpu(), strict=True):
+                found.by_example.nll[depth].append(nll_B)
         for depth, at, value in zip(group, ats, nll, strict=True):
             sums[depth] += value
             if found.greedy is not None:
-                _count(found.greedy, t, depth, at)
+                right_B = _count(found.greedy, t, depth, at)
+                if found.by_example is not None:
+                    found.by_example.right[depth].append(right_B.cpu())
         observe(t, group, probes)
 
     with torch.no_grad(), counted_core_calls(model) as calls:
         for batch in batches:
+            if found.by_example is not None:
+                found.by_example.begin(batch)
             for group in groups(model, depths):
                 run_and_read(model, batch, group, read)
             if found.greedy is not None:
@@ -141,11 +154,13 @@ def run_and_read(
     model.run(batch, Loops.fixed(waiting.last), keep=waiting, stop=waiting.after_loop)
 
 
-def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> None:
+def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> Tensor:
+    """Count the tokens that are right, and return how many each sequence has."""
     scored_BT = t.batch.scored
     right_BT = (t.likeliest(depth, at) == t.batch.labels) & scored_BT
     greedy.right[depth] += int(right_BT.sum())
     greedy.exact[depth] += int(((right_BT == scored_BT).all(1) & scored_BT.any(1)).sum())
+    return right_BT.sum(dim=1)
 
 
 def reading(depth: int, read_as: ReadAs, trained: int | None) -> int:

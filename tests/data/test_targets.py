@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import pytest
 
@@ -14,27 +14,7 @@ from loopkit.components.tokenizer.regex import Regex
 from loopkit.data import Prepared, prepare
 from loopkit.data.rows import IGNORE
 from loopkit.errors import UserError
-from tests.data.toys import Choice, Data
-
-PUZZLES = {"train": ["1.|.2", "..|21"], "validation": ["2.|1."]}
-"""Two by two squares: what is given, and a dot for what is to be found."""
-
-
-class Squares(Source):
-    """Each cell is a part: a given one is read, an empty one has a target."""
-
-    layout: ClassVar[Literal["stream", "examples"]] = "examples"
-
-    def __init__(self, target: str = "3") -> None:
-        self.target = target
-
-    def fingerprint(self, split: str) -> str:
-        return f"{split} {self.target}"
-
-    def documents(self, split: str) -> Iterator[Document]:
-        for number, text in enumerate(PUZZLES[split]):
-            parts = (Part(cell, target=self.target) if cell == "." else Part(cell) for cell in text)
-            yield Document(tuple(parts), f"{split}:{number}", group=f"{text.count('.')} empty")
+from tests.data.toys import Choice, Data, Squares
 
 
 def prepared(folder: Path, source: Source | None = None, tokenizer: Any = None) -> Prepared:

@@ -44,6 +44,27 @@ class Sums(Lines):
             yield Document((Part(prompt + equals, learn=False), Part(answer)), f"{split}:{number}")
 
 
+PUZZLES = {"train": ["1.|.2", "..|21"], "validation": ["2.|1."]}
+"""Two by two squares: what is given, and a dot for what is to be found."""
+
+
+class Squares(Source):
+    """Each cell is a part: a given one is read, an empty one has a target."""
+
+    layout: ClassVar[Literal["stream", "examples"]] = "examples"
+
+    def __init__(self, target: str = "3") -> None:
+        self.target = target
+
+    def fingerprint(self, split: str) -> str:
+        return f"{split} {self.target}"
+
+    def documents(self, split: str) -> Iterator[Document]:
+        for number, text in enumerate(PUZZLES[split]):
+            parts = (Part(cell, target=self.target) if cell == "." else Part(cell) for cell in text)
+            yield Document(tuple(parts), f"{split}:{number}", group=f"{text.count('.')} empty")
+
+
 @dataclass(frozen=True)
 class Choice:
     """Stands where a recipe has a component's spec."""

@@ -80,7 +80,7 @@ def same(found: Any, expected: Any) -> None:
 def test_losses_counts_and_texts_are_those_of_one_process(folder: Path) -> None:
     math = f"{{type: math, path: {folder / 'problems.jsonl'}, max_tokens: 6}}"
     wanted = words(
-        folder, f"evaluate.tasks={{perplexity: {{}}, addition: {{}}, sums: {math}}}", "evaluate.probes={norms: {}}"
+        folder, f"evaluate.tasks={{perplexity: {{}}, exact_match: {{}}, sums: {math}}}", "evaluate.probes={norms: {}}"
     )
     expected = alone(wanted)
     assert expected["batches"] % 2 == 1  # so that one rank has more to do

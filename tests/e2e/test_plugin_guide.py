@@ -42,6 +42,14 @@ def test_the_file_s_run_knows_its_component(followed: Path) -> None:
     assert (followed / "runs/partial/report.md").is_file()
 
 
+def test_the_puzzle_is_marked_by_difficulty(followed: Path) -> None:
+    """More loops solve more boards, and each group of boards has its figures."""
+    results = [json.loads(path.read_text()) for path in (followed / "runs/sudoku/eval").glob("*.json")]
+    rows = next(result["depths"] for result in results if len(result["depths"]) == 6)
+    assert all(list(row["groups"]) == ["2 empty", "4 empty", "6 empty"] for row in rows)
+    assert rows[3]["exact_match"] > rows[0]["exact_match"]
+
+
 def test_the_package_s_run_knows_its_package(followed: Path) -> None:
     (run,) = (followed / "runs").glob("partial_norm-*")
     record = json.loads((run / "provenance.json").read_text())["components"]

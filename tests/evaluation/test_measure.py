@@ -6,17 +6,22 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from loopkit.components.tokenizer.characters import Characters
+from loopkit.data import prepare
 from loopkit.evaluation import Origin, Result, Trained, evaluate
 from loopkit.loop import Loops
 from loopkit.recipe import component
 from loopkit.registry.catalog import catalog
+from tests.data.toys import Choice, Data, Squares
 
 MakeCase = Callable[..., Any]
+EXACT = {"exact_match": component("task", "exact_match")}
 PERPLEXITY = {"perplexity": component("task", "perplexity")}
 
 
@@ -48,6 +53,25 @@ def test_the_units_state_what_words_are(make_case: MakeCase) -> None:
     found = run(answers, [1])
     assert "words" not in found.units
     assert "word_ppl" not in found.depths[0]
+
+
+def test_targets_in_place_are_scored_by_group(make_case: MakeCase, tmp_path: Path) -> None:
+    """A model that says the target wherever a cell is empty solves every board, at every depth and in every group."""
+    data = Data(Choice(Squares()), Choice(Characters()))
+    prepared = prepare(data, cache=tmp_path, splits=["train"])  # type: ignore[arg-type]
+    model = make_case("model.width=16").model
+    settings = replace(make_case().recipe.evaluate, split="train", tasks=EXACT, probes={}, protocol="once")
+    three = prepared.tokenizer.encode(["3"])[0].item()
+    with torch.no_grad():
+        model.head.bias = torch.nn.Parameter(torch.zeros(model.vocabulary))
+        model.head.bias[three] = 1e4
+    found = evaluate(model, prepared, settings, [1, 2], length=8)
+    for row in found.depths:
+        assert row["exact_match"] == row["token_accuracy"] == 1.0
+        assert row["groups"] == {"2 empty": {"exact_match": 1.0, "token_accuracy": 1.0}}
+    assert found.conditions.tokens_scored == 4
+    assert "2 examples (2 empty: 2), 4 of them targets and scored" in str(found.conditions.slice)
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_eight_depths_take_eight_core_calls_a_batch(make_case: MakeCase) -> None:

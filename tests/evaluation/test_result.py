@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from loopkit.components.task import Likelihood
 from loopkit.evaluation import Origin, Result, Trained
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import row_of
@@ -65,7 +66,7 @@ def test_two_meanings_of_one_figure_are_refused() -> None:
     with pytest.raises(ValueError, match="x and z both give a figure called 'a'"):
         merged([{"a": 1}, {"b": 2}, {"a": 3}], ["x", "y", "z"], "figure")
     assert probe_figures([{"a": {1: 0.5}}, {"b": {2: 1.5}}], ["x", "y"], 1) == {"a": 0.5}
-    assert task_figures({}, None) == {}  # type: ignore[arg-type]
+    assert task_figures({}, Likelihood(0.0, 0), []) == {}
 
 
 def test_reading_depths_needs_no_torch() -> None:

@@ -50,6 +50,28 @@ def test_exact_is_what_greedy_decoding_would_give() -> None:
     assert found.right[4] >= 3 * found.exact[4]
 
 
+@pytest.mark.parametrize("size", [2, 5])
+def test_the_sums_of_examples_are_those_of_all(size: int) -> None:
+    """Each example costs what it costs alone, in the order of their numbers, however they are batched."""
+    model, data = tiny(), batch(5)
+    data.labels[1, 3:] = IGNORE
+    data.labels[3] = IGNORE
+    shuffled = data.rows(torch.tensor([4, 1, 0, 3, 2]))
+    found = sweep(model, shuffled.split(size), [1, 3], greedy=True, by_example=True)
+    assert found.by_example is not None
+    assert found.greedy is not None
+    groups = ["a", "b", "a", "never", "b"]
+    for depth in (1, 3):
+        answers = found.by_example.answers(depth, groups)
+        alone = [sweep(model, [data.rows(slice(i, i + 1))], [depth], greedy=True) for i in (0, 1, 2, 4)]
+        assert [answer.nll for answer in answers] == pytest.approx([one.nll[depth] for one in alone], rel=1e-6)
+        assert [answer.right for answer in answers] == [one.greedy.right[depth] for one in alone]  # type: ignore[union-attr]
+        assert [answer.group for answer in answers] == ["a", "b", "a", "b"]
+        assert sum(answer.tokens for answer in answers) == found.tokens
+        assert sum(answer.right or 0 for answer in answers) == found.greedy.right[depth]
+        assert sum(answer.exact or 0 for answer in answers) == found.greedy.exact[depth]
+
+
 def test_a_sequence_without_a_label_is_no_answer() -> None:
     data = batch(2, 4)
     blank = torch.full_like(data.labels, IGNORE)

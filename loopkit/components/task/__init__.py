@@ -19,10 +19,13 @@ class Corpus:
     Args:
         key: Name of the request, unique within the task.
         greedy: Whether to count, too, where the scored token is the likeliest; it costs the logits a second time.
+        by_example: Whether each sequence of the split is answered, and marked, by itself: so the answers fall into the
+            groups that the source gives its documents. Words and bytes are known of the whole alone.
     """
 
     key: str = "corpus"
     greedy: bool = False
+    by_example: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Likelihood:
         sequences: Number of sequences that have a scored token; this and the next two where ``greedy`` was asked.
         right: Scored tokens that are the likeliest ones, given everything before them.
         exact: Sequences whose every scored token is: those that greedy decoding would have given whole.
+        group: Group of the sequence, where it is one that has a group.
     """
 
     nll: float
@@ -46,6 +50,7 @@ class Likelihood:
     sequences: int | None = None
     right: int | None = None
     exact: int | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,14 @@ class Generate:
         prompt: The whole text that the model is given.
         max_tokens: Most tokens of the answer.
         stop: Strings that end it, beside the tokenizer's end of text.
+        group: What figures are reported for, beside those of all requests, such as a difficulty.
     """
 
     key: str
     prompt: str
     max_tokens: int
     stop: tuple[str, ...] = ()
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ class Task(ABC):
     """A question put to a model at every depth.
 
     The figures of ``total`` are merged into each depth of the result; those of a task that has texts generated stand
-    there under the task's name, because several of them may be asked at once.
+    there under the task's name, because several of them may be asked at once. Where answers have groups, ``total`` is
+    also called with the marks of each group, and those figures stand under ``groups``.
 
     Attributes:
         scores: Whether its requests are of likelihood, for which the split under evaluation is read; else they are of
@@ -108,6 +116,10 @@ class Task(ABC):
     @abstractmethod
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
         """The figures of one answer, at one depth."""
+
+    def group(self, request: Request, answer: Answer) -> str | None:
+        """The group that an answer belongs to; ``None`` for none. By default the one that source or request gives."""
+        return request.group if isinstance(request, Generate) else getattr(answer, "group", None)
 
     @abstractmethod
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.components.source import hub
-from loopkit.errors import UserError, file_errors
+from loopkit.components.source.files import text_lines
+from loopkit.errors import UserError
 
 Row = Mapping[str, Any]
 
@@ -106,6 +107,8 @@ def read_problems(name: str, path: Path | None, split: str | None, revision: str
     for number, row in enumerate(rows, 1):
         try:
             question, answer = collection.read(row)
+            if not isinstance(question, str) or not isinstance(answer, str):
+                raise UserError("its question or answer is null, or not text")
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             missing = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise UserError(f"{where}: problem {number} is not one of {name} ({missing}); {wanted}") from error
@@ -129,17 +132,20 @@ def _of_file(path: Path) -> Iterator[Row]:
     """Rows of a file: JSON lines, a JSON list, or ASDiv's XML."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; give the task a path to a .jsonl, .json or .xml file")
+    text = "".join(text_lines(path, "json"))
+    place = str(path)
     try:
-        with file_errors(path, "read"):
-            text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".xml":
+        if path.suffix.lower() == ".xml":
             yield from ({part.tag: part.text or "" for part in found} for found in _elements(text))
         elif text.lstrip().startswith("["):
             yield from json.loads(text)
         else:
-            yield from (json.loads(line) for line in text.split("\n") if line.strip())
-    except (UnicodeDecodeError, json.JSONDecodeError, ElementTree.ParseError) as error:
-        raise UserError(f"{path}: cannot be read as {path.suffix or 'JSON'} ({error}); download it again") from error
+            for number, line in enumerate(text.split("\n"), 1):
+                place = f"{path}:{number}"
+                if line.strip():
+                    yield json.loads(line)
+    except (json.JSONDecodeError, ElementTree.ParseError) as error:
+        raise UserError(f"{place}: cannot be read as {path.suffix or 'JSON'} ({error}); download it again") from error
 
 
 def _elements(text: str) -> list[ElementTree.Element]:

@@ -1,4 +1,4 @@
-"""Whether answers are right to the last digit."""
+"""Whether answers are right to the last token."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from loopkit.components.task import Answer, Corpus, Likelihood, Request, Task
 from loopkit.registry import register
 
 
-@register("task", "addition", paper="arXiv:2605.26733", figures={"exact_match", "token_accuracy"})
-class Addition(Task):
-    """Share of the problems that greedy decoding answers without a mistake, at every depth from one pass.
+@register("task", "exact_match", paper="arXiv:2605.26733", figures={"exact_match", "token_accuracy"})
+class ExactMatch(Task):
+    """Share of the examples that greedy decoding answers without a mistake, at every depth from one pass.
 
         exact_match    = answers whose every token is the likeliest one / answers
         token_accuracy = likeliest tokens that are right / tokens of the answers, each after the right ones before it
 
     Greedy decoding gives an answer exactly where, fed with it, the model finds each of its tokens the likeliest, the
-    token that ends it included; so nothing has to be decoded. For data whose examples have a part that is learned.
+    token that ends it included; so nothing has to be decoded. For data whose examples have a part that is learned, or
+    targets in place of their tokens, which are predicted all at once. Where documents have groups, such as a
+    difficulty, each group has these figures too.
 
     Paper:
         STARS decodes as many tokens as the answer has and compares numbers; here the end of the answer counts too.
     """
 
     def requests(self) -> Iterator[Request]:
-        yield Corpus(greedy=True)
+        yield Corpus(greedy=True, by_example=True)
 
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
         assert isinstance(answer, Likelihood)
