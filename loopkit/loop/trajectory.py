@@ -257,7 +257,17 @@ class Trajectory:
         if before is None and rows is None:
             return records
         count = len(self.batch) if before is None else len(before)
+        if before is not None and (counts := self.loops.per_sequence) is not None:
+            # a sequence may be computed before it starts, so that ranks make the same calls
+            ran = counts.to(before.device)[before] > self.loops.total - (k - 1)
+            records = {name: self._where_ran(value, count, ran) for name, value in records.items()}
         return {name: self._aligned(value, count, before, rows) for name, value in records.items()}
+
+    @staticmethod
+    def _where_ran(value: Tensor, count: int, ran: Tensor) -> Tensor:
+        if not isinstance(value, Tensor) or value.dim() == 0 or value.shape[0] != count:
+            return value
+        return value.where(ran.view(-1, *(1,) * (value.dim() - 1)), torch.zeros_like(value))
 
     def _aligned(self, value: Tensor, count: int, before: Tensor | None, rows: Tensor | None) -> Tensor:
         """The rows of a record that another set of sequences is to see; what has no rows stays as it is."""

@@ -110,13 +110,14 @@ def tokens(rows: int = ROWS, length: int = LENGTH, seed: int = 0) -> Batch:
 
 
 def uneven(seed: int = 0) -> Batch:
-    """Four sequences of very unequal lengths and contents, padding after them."""
+    """Four sequences of very unequal lengths and contents, padding after them, not all of their tokens scored."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor([8, 6, 3, 1])[:, None]
     drawn = torch.stack([torch.randint(0, most, (9,), generator=generator) for most in (3, 8, 15, VOCABULARY)])
     places = torch.arange(8).expand(4, 8)
     real = places < lengths
-    labels, positions = drawn[:, 1:].where(real, IGNORE), places.where(real, PAD)
+    scored = real & ((places > 2) | (lengths < 4))
+    labels, positions = drawn[:, 1:].where(scored, IGNORE), places.where(real, PAD)
     return Batch(drawn[:, :-1].contiguous(), labels, positions, torch.arange(4) + 4 * seed)
 
 

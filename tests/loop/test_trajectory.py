@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from loopkit.components.readout import NormReadout
-from loopkit.loop import Loops
+from loopkit.loop import Batch, Loops, Step
 from tests.model.tiny import batch, tiny
 
 
@@ -128,3 +129,25 @@ def test_ran_says_who_computed_a_loop() -> None:
     with torch.no_grad():
         early = model.run(data, Loops.fixed(3), stop=lambda _, k: torch.tensor([2, 9, 1]) <= k)
     assert [early.ran(k).tolist() for k in (1, 2, 3)] == [[True] * 3, [True, True, False], [False, True, False]]
+
+
+def test_a_sequence_that_starts_finds_no_earlier_records() -> None:
+    """Not even if it was computed before, so that ranks make the same calls."""
+    from loopkit.model import build_model
+    from tests.model.tiny import section
+
+    model = build_model(section(), vocabulary=11, max_length=8, max_loops=3, seed=0)
+    seen = []
+    core = model.core.forward
+
+    def noting(s: Tensor, step: Step) -> Tensor:
+        seen.append(dict(step.earlier))
+        step.records["mark"] = torch.ones(len(s), s.shape[1])
+        return core(s, step)
+
+    model.core.forward = noting
+    tokens = torch.zeros(2, 4, dtype=torch.int64)
+    model.run(Batch.of(tokens), Loops(3, 3, torch.tensor([2, 1])))
+    assert seen[0] == {}
+    assert seen[1]["mark"].sum() == 0
+    assert seen[2]["mark"].sum(dim=1).tolist() == [4, 0]

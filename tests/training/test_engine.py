@@ -143,6 +143,45 @@ def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int, regularizer
             assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6), name
 
 
+EMA = "model.readout={type: alpha, s_ref: ema, decay: 0.9}"
+
+
+def buffers(built: Engine) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in built.module.named_buffers() if "log_s_ref" in name}
+
+
+def test_running_buffers_do_not_depend_on_the_micro_batch(recipe: Maker) -> None:
+    """Nor do gradients, since a buffer is constant within a step."""
+    found = []
+    for micro in (8, 2):
+        built = engine(module(recipe, EMA), micro)
+        for number in range(2):
+            step(built, batch(number, padded=True), micro)
+            slopes = gradients(built)
+            built.update(1e-2)
+        found.append(buffers(built) | slopes)
+    assert any("log_s_ref" in name and value != 0 for name, value in found[0].items())
+    for name, value in found[0].items():
+        assert torch.allclose(found[1][name], value, rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_a_dropped_step_leaves_no_trace_in_buffers(recipe: Maker, stage: int) -> None:
+    built, other = (engine(module(recipe, EMA), stage=stage) for _ in range(2))
+    before = buffers(built)
+    step(built, batch(1), 8)
+    built.skip()
+    assert buffers(built) == before
+    if stage:  # ZeRO drops it by itself
+        built.micro_step(batch(1), Loops.fixed(2), 0, float("nan"))
+        built.update(1e-2)
+        assert buffers(built) == before
+    for ran in (built, other):
+        step(ran, batch(0), 8)
+        ran.update(1e-2)
+    assert buffers(built) == buffers(other) != before
+
+
 SCALARS = ("model.readout={type: alpha, s_ref: learned}", "model.carry=damping", "train.trainable=['*']")
 """A model with parameters without dimensions."""
 

@@ -10,7 +10,7 @@ import pytest
 from loopkit.runs import RunFolder, read_metrics
 from tests.training.conftest import RECIPE, TEXT
 from tests.training.ranks import train_on_ranks
-from tests.training.runs import fit, lines
+from tests.training.runs import fit, lines, tensors
 
 STILL = (
     "train.steps=20",
@@ -24,6 +24,8 @@ JACOBIAN = ("objective.regularizers={norm_penalty: {weight: 0.01}, jsrr: {produc
 """Differentiated within the forward pass; its random vectors belong to the samples, whichever rank has them."""
 MUON = (*REGULARIZERS, "train.optimizer={type: muon, weight_decay: 0.01, scale: shape, others: {eps: 1e-3}}")
 """Matrices that no rank holds whole under ZeRO 1 and 2."""
+SCALARS = (*REGULARIZERS, "model.readout={type: alpha, s_ref: ema}", "model.carry=damping", "train.loops_per=sequence")
+"""Parameters without dimensions, and a buffer that follows the data."""
 RUNS = {
     f"zero{stage}-{per}": (
         *STILL,
@@ -32,6 +34,10 @@ RUNS = {
         f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}",
     )
     for stage, per in ((0, "step"), (0, "sequence"), (1, "micro_step"), (2, "sequence"), (3, "micro_step"))
+}
+RUNS |= {
+    f"zero{stage}-scalars": (*STILL, *SCALARS, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
+    for stage in (0, 3)
 }
 RUNS |= {
     f"zero{stage}-jacobian": (*STILL, *JACOBIAN, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
@@ -66,8 +72,10 @@ def alone(folder: Path) -> dict[str, Path]:
     from loopkit.recipe import load_recipe
 
     found = {}
-    for per in ("step", "micro_step", "sequence", "jacobian", "muon"):
-        joined = {"jacobian": JACOBIAN, "muon": MUON}.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
+    for per in ("step", "micro_step", "sequence", "scalars", "jacobian", "muon"):
+        joined = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON}.get(
+            per, (*REGULARIZERS, f"train.loops_per={per}")
+        )
         options = (*STILL, *joined, "train.micro_batch=4")
         found[per] = folder / "alone" / per
         found[per].parent.mkdir(exist_ok=True)
@@ -109,3 +117,12 @@ def test_a_shared_evaluation_measures_what_one_process_does(folder: Path, alone:
 def test_only_the_first_rank_writes(folder: Path) -> None:
     for name in RUNS:
         assert [line["step"] for line in read_metrics(RunFolder(folder / name).metrics)] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("scalars")])
+def test_running_buffers_are_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    ours, expected = (tensors(run, 20) for run in (folder / name, alone["scalars"]))
+    for key in ("log_s_ref", "count"):
+        (where,) = [name for name in expected if name.endswith(key)]
+        assert expected[where] != 0
+        assert ours[where].item() == pytest.approx(expected[where].item(), rel=1e-4)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from loopkit.components.regularizer import Regularizer, mean_square, over_tokens
 from loopkit.components.schedule import Schedule
-from loopkit.components.supervision import over_scored
 from loopkit.loop import Loops, Trajectory, widen
 from loopkit.registry import Factory, register, use
 
@@ -17,7 +16,8 @@ from loopkit.registry import Factory, register, use
 class ShortcutConsistency(Regularizer):
     """Run the batch again in fewer, longer steps, and ask for the same last state and for a loss as low.
 
-    R = ce * CE(short) + mean over tokens and channels of (s_short - stop_gradient(s_long))²
+    R = mean over tokens of ce * NLL(short), 0 where nothing is scored, and mean over tokens and channels of
+    (s_short - stop_gradient(s_long))², added
 
     The short run is drawn from the seed and the optimizer step alone, so every rank and micro-step takes the same one.
     It is never longer than the run that is trained, and as many of its last loops carry gradient.
@@ -27,6 +27,8 @@ class ShortcutConsistency(Regularizer):
         ce: Weight of the short run's cross-entropy beside its distance, >= 0.
         short: How many loops the short run has, and when.
     """
+
+    mean_over = "tokens"
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class ShortcutConsistency(Regularizer):
         loss = over_tokens(mean_square(distance), t)
         if self.ce == 0:
             return loss
-        return loss + self.ce * over_scored(short.nll([loops.total]), t).sum()
+        return loss + self.ce * over_tokens(short.nll([loops.total])[0], t)
 
     def draw(self, t: Trajectory) -> Loops:
         """The short run of a batch."""

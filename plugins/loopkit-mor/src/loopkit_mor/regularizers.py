@@ -10,7 +10,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from loopkit.components.regularizer import Regularizer
-from loopkit.loop import PAD, Trajectory
+from loopkit.loop import Trajectory
 from loopkit.registry import register
 
 
@@ -18,12 +18,14 @@ from loopkit.registry import register
 class RouterBalance(Regularizer):
     """Make a router keep to its shares.
 
-    expert_choice:  R = mean over loops and candidates of BCE(g_k, whether loop k chose the token)
+    expert_choice:  R = mean over sequences of the mean over loops and candidates of BCE(g_k, whether loop k chose the
+                    token)
     token_choice:   R = K sum_i f_i P_i,  f_i the share of tokens that choose depth i, P_i their mean probability of it
 
     By expert choice the shares hold in training by construction; what is learnt is to tell them without looking ahead,
     as evaluation must. Loops that keep everything ask nothing. By token choice R is 1 where all depths are equally
-    frequent and likely, and K where all tokens are sure of the same.
+    frequent and likely, and K where all tokens are sure of the same; it is of the sequences computed together, so it
+    depends on the micro-batch.
 
     Args:
         weight: Coefficient, dimensionless, >= 0. The paper takes 0.001 for expert choice and 0.1 for token choice.
@@ -34,22 +36,23 @@ class RouterBalance(Regularizer):
         self.weight = weight
 
     def forward(self, t: Trajectory) -> Tensor:
-        total, count = torch.zeros((), device=t.e.device), torch.zeros((), device=t.e.device)
-        for logits, records, real in routed(t):
+        means = _SequenceMeans(t)
+        for logits, records, real, rows in routed(t):
             if logits.dim() == 3:
                 return _balance(logits[real])
-            candidates, chosen = records["router_candidates"], records["router_chosen"]
-            asked = candidates & (candidates != chosen).any()
+            candidates, chosen = records["router_candidates"] & real, records["router_chosen"]
+            asked = candidates & (candidates != chosen).any(dim=1, keepdim=True)
             loss = F.binary_cross_entropy_with_logits(logits, chosen.to(logits.dtype), reduction="none")
-            total, count = total + (loss * asked).sum(), count + asked.sum()
-        return total / count.clamp(min=1)
+            means.add(loss, asked, rows)
+        return means.mean()
 
 
 @register("regularizer", "router_z", paper="arXiv:2507.10524", needs={"routing"})
 class RouterZ(Regularizer):
     """Keep a router's logits small, so that its choices stay open.
 
-    R = mean over loops and candidates of z²,  z the logit by expert choice, logsumexp of the logits by token choice
+    R = mean over sequences of the mean over loops and candidates of z²,  z the logit by expert choice, logsumexp of the
+    logits by token choice, whose candidates are all tokens
 
     Args:
         weight: Coefficient, dimensionless, >= 0.
@@ -60,13 +63,31 @@ class RouterZ(Regularizer):
         self.weight = weight
 
     def forward(self, t: Trajectory) -> Tensor:
-        total, count = torch.zeros((), device=t.e.device), torch.zeros((), device=t.e.device)
-        for logits, records, real in routed(t):
+        means = _SequenceMeans(t)
+        for logits, records, real, rows in routed(t):
             if logits.dim() == 3:
-                return logits[real].logsumexp(dim=-1).square().mean()
-            asked = records["router_candidates"]
-            total, count = total + (logits.square() * asked).sum(), count + asked.sum()
-        return total / count.clamp(min=1)
+                means.add(logits.logsumexp(dim=-1).square(), real, rows)
+                break
+            means.add(logits.square(), records["router_candidates"] & real, rows)
+        return means.mean()
+
+
+class _SequenceMeans:
+    """Mean of each sequence's values, whatever rows a loop computed, and then over sequences: the micro-batches of a
+    step add up to the value of the whole batch."""
+
+    def __init__(self, t: Trajectory) -> None:
+        self.total_B = torch.zeros(len(t.batch), device=t.e.device)
+        self.count_B = torch.zeros(len(t.batch), device=t.e.device)
+
+    def add(self, values_BT: Tensor, asked_BT: Tensor, rows: Tensor) -> None:
+        """Add the values that count of some sequences."""
+        values_BT = values_BT.where(asked_BT, 0).to(self.total_B.dtype)
+        self.total_B = self.total_B.index_add(0, rows, values_BT.sum(dim=1))
+        self.count_B = self.count_B.index_add(0, rows, asked_BT.sum(dim=1).to(self.count_B.dtype))
+
+    def mean(self) -> Tensor:
+        return (self.total_B / self.count_B.clamp(min=1)).mean()
 
 
 def _balance(logits_NK: Tensor) -> Tensor:
@@ -76,14 +97,16 @@ def _balance(logits_NK: Tensor) -> Tensor:
     return loops * (frequency * p.mean(dim=0)).sum()
 
 
-def routed(t: Trajectory) -> Iterator[tuple[Tensor, dict[str, Tensor], Tensor]]:
-    """Logits, all records, and which tokens are real, from the last loop, which every sequence runs, to the first.
+def routed(t: Trajectory) -> Iterator[tuple[Tensor, dict[str, Tensor], Tensor, Tensor]]:
+    """Logits, all records, which tokens count, and which sequences these are, from the last loop, which every sequence
+    runs, to the first. Padding does not count, nor does a sequence that is computed before it starts.
 
     Raises:
         ValueError: If the core leaves no routing.
     """
-    for records, rows in zip(reversed(t.records), reversed(t.computed), strict=True):
+    for k in range(len(t.records), 0, -1):
+        records, rows = t.records[k - 1], t.computed[k - 1]
         if "router_logits" not in records:
             raise ValueError("the router losses read what a core with routing leaves; this model's core leaves nothing")
-        positions = t.batch.positions if rows is None else t.batch.positions[rows]
-        yield records["router_logits"], records, positions < PAD
+        rows = torch.arange(len(t.batch), device=t.e.device) if rows is None else rows
+        yield records["router_logits"], records, t.own_loop(k)[rows] > 0, rows
