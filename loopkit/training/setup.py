@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
-
 from loopkit.components.schedule import Schedule
 from loopkit.data import Prepared, Sampler, Steps
 from loopkit.errors import UserError

@@ -3,7 +3,8 @@
     python -m tests.e2e.generated_runs --count 300 --seed 0
 
 The components and their options come from the catalog, so those that are added later take part. A recipe that
-``validate`` accepts must train and be evaluated: what is refused or fails after that is a fault.
+``validate`` accepts is refused before its first step, or it trains and is evaluated: what is refused or fails after
+that is a fault.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ SIZES: dict[str, list[Any]] = {
     "test": [10],
     "tokens": [32],
     "sequences": [2],
-    "steps": [3],
+    "steps": [4],
     "settle": [1],
     "length": [None, 4],
     "start_step": [0, 1],
@@ -69,7 +70,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "source/addition": {"train": 40, "validation": 10, "test": 10, "digits": 2},
     "probe/trajectory": {"loops": 3, "sequences": 2},
     "probe/update": {"loops": 3, "settle": 1, "sequences": 2},
-    "probe/spectral": {"steps": 3, "sequences": 2},
+    "probe/spectral": {"steps": 4, "sequences": 2},
     "probe/scale_sweep": {"sequences": 2},
     "probe/clamp": {"sequences": 2},
 }
@@ -207,7 +208,8 @@ class Outcome:
     """How a recipe ended.
 
     Args:
-        state: ``ran``, ``not finite``, ``invalid``, ``refused late`` or ``failed``.
+        state: ``ran``, ``not finite``, ``invalid``, ``refused at start`` (before the first step), ``refused late`` or
+            ``failed``.
         why: The message, or the end of the traceback.
     """
 
@@ -236,7 +238,8 @@ def outcome_of(recipe: dict[str, Any], folder: Path) -> Outcome:
     except ArithmeticError as error:  # train.health stopped it
         return Outcome("not finite", str(error))
     except UserError as error:
-        return Outcome("refused late", str(error))
+        started = (folder / "run" / "metrics.jsonl").exists()
+        return Outcome("refused late" if started else "refused at start", str(error))
     except Exception:
         return Outcome("failed", "".join(traceback.format_exc().splitlines(keepends=True)[-6:]))
     return Outcome("ran" if all(math.isfinite(loss) for loss in losses) else "not finite")
@@ -278,7 +281,7 @@ def study(count: int, seed: int, folder: Path) -> dict[str, Any]:
             print(f"{number}: {outcome.state}: {outcome.why}", file=sys.stderr, flush=True)
         elif outcome.state == "not finite":
             not_finite.append({"number": number, "why": outcome.why, "recipe": recipe})
-        elif outcome.state == "invalid":
+        elif outcome.state in ("invalid", "refused at start"):
             reasons[re.sub(r"^.*?drawn\.yaml:\d+: ", "", outcome.why.splitlines()[0])] += 1
         if number % 10 == 9:
             print(f"{number + 1}: {dict(states)}, {time.process_time():.0f} s", file=sys.stderr, flush=True)
