@@ -14,11 +14,14 @@ IGNORED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "runs")
 
 
 SEVERAL = """
-import json, sys
+import json, sys, traceback
 from click.testing import CliRunner
 from loopkit.cli.main import main
 results = [CliRunner().invoke(main, words) for words in json.loads(sys.argv[1])]
-print(json.dumps([(result.exit_code, result.output) for result in results]))
+def output(result):
+    unhandled = result.exception is not None and not isinstance(result.exception, SystemExit)
+    return result.output + ("".join(traceback.format_exception(result.exception)) if unhandled else "")
+print(json.dumps([(result.exit_code, output(result)) for result in results]))
 """
 
 
@@ -40,13 +43,14 @@ class Site:
         paths = [str(self.folder), str(self.root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
-    def install(self, package: Path) -> None:
-        """Build a package, from a copy because builds leave files beside their source, and install it; no network."""
-        copy = self.folder.parent / "sources" / package.name
-        shutil.copytree(package, copy, ignore=IGNORED)
+    def install(self, *packages: Path) -> None:
+        """Build packages, from copies because builds leave files beside their source, and install them; no network."""
+        copies = [self.folder.parent / "sources" / package.name for package in packages]
+        for package, copy in zip(packages, copies, strict=True):
+            shutil.copytree(package, copy, ignore=IGNORED)
         words = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
         done = subprocess.run(
-            [sys.executable, *words, "--target", str(self.folder), str(copy)],
+            [sys.executable, *words, "--target", str(self.folder), *map(str, copies)],
             capture_output=True,
             text=True,
             timeout=300,

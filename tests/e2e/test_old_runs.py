@@ -19,25 +19,37 @@ ELSEWHERE = 1e-4
 """Relative difference allowed where the processor or torch is not the one of the recording."""
 
 
+OTHER_DROPOUT = ("wikitext_44m_raw", "addition_pre_fixed")
+"""Runs with dropout, whose channels a generator had chosen. They resume with other channels, because dropout is now
+keyed by seed, step, sample and position; what does not depend on the channels is the same."""
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_old_run_resumes_and_evaluates(name: str, tmp_path: Path) -> None:
     """A run kept as it was after step 3 gives the steps 4 to 6 and the figures at every depth that it gave then, with
     its corpus in another place: bit for bit with the processor and the torch of the recording."""
     expected = json.loads((FOLDER / name / "expected.json").read_text())
+    exact = expected["arithmetic"] == record.arithmetic()
     run = tmp_path / name
     shutil.copytree(FOLDER / name, run, ignore=shutil.ignore_patterns("expected.json"))
-    values = list(expected["values"])
-    moved = [f"data.source.path={FOLDER / 'corpus'}"] if record.TEXT in values else []
-    words = [word for value in (*values, *moved) for word in ("--set", value)]
+    corpus = str(FOLDER / "corpus")
+    words = [word for value in expected["values"] for word in ("--set", value.replace(record.CORPUS, corpus))]
     record.call("train", name, "--profile", "smoke", *words, "--runs", str(tmp_path), "--name", name, "--resume")
     lines = read_metrics(RunFolder(run).metrics)
     assert [line["step"] for line in lines] == list(range(1, record.STEPS + 1))
-    compare(expected["metrics"], lines[record.STOP :], name, exact=expected["arithmetic"] == record.arithmetic())
+    compare(steps(expected["metrics"], name), lines[record.STOP :], name, exact=exact)
+    moved = ("--set", f"data.source.path={corpus}") if record.TEXT in expected["values"] else ()
     for step, rows in expected["depths"].items():
-        moved_data = [word for value in moved for word in ("--set", value)]
-        where = ("--runs", str(tmp_path), "--step", step, "--depths", record.DEPTHS)
-        actual = json.loads(record.call("eval", name, *where, *moved_data, "--json"))["depths"]
-        compare(rows, actual, f"{name} step {step}", exact=expected["arithmetic"] == record.arithmetic())
+        if int(step) == record.STOP or name not in OTHER_DROPOUT:
+            where = ("--runs", str(tmp_path), "--step", step, "--depths", record.DEPTHS)
+            actual = json.loads(record.call("eval", name, *where, *moved, "--json"))["depths"]
+            compare(rows, actual, f"{name} step {step}", exact=exact)
+
+
+def steps(recorded: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """What a resumed run must log: everything that was recorded, or of a run with other dropout what is free of it."""
+    free = ("step", "loops", "loops_mean", "backprop_loops", "lr", "tokens", "flops", "batch_sha")
+    return [{key: line[key] for key in free} for line in recorded] if name in OTHER_DROPOUT else recorded
 
 
 def test_recorded_runs_are_those_of_the_recorder() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.commands import metrics
 from tests.e2e.plugin_site import Site
 
 pytestmark = pytest.mark.e2e
@@ -31,16 +32,8 @@ EACH = pytest.mark.parametrize("package", PACKAGES)
 def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     """All packages, installed as a user would."""
     found = Site(tmp_path_factory.mktemp("site") / "installed", root)
-    for package in PACKAGES:
-        found.install(root / "plugins" / package)
+    found.install(*(root / "plugins" / package for package in PACKAGES))
     return found
-
-
-def said(site: Site, cwd: Path, *words: str) -> str:
-    done = site.loopkit(*words, cwd=cwd)
-    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done.stdout
 
 
 def all_said(site: Site, cwd: Path, *commands: str) -> dict[str, str]:
@@ -87,16 +80,21 @@ def test_an_installed_package_is_listed_shown_checked_and_planned(site: Site, pa
 
 
 @EACH
-def test_it_trains_and_is_evaluated_from_its_run_folder(site: Site, package: str, tmp_path: Path) -> None:
+def test_it_trains_and_is_measured_from_its_run_folder(site: Site, package: str, tmp_path: Path) -> None:
     recipe, components = PACKAGES[package]
-    said(site, tmp_path, "train", recipe, "--profile", "smoke", "--set", "train.steps=2", "--name", "run")
-    lines = [json.loads(line) for line in (tmp_path / "runs/run/metrics.jsonl").read_text().splitlines()]
+    train = f"train {recipe} --profile smoke --set train.steps=2 --name run"
+    measure, audit = "eval runs/run --depths 1,2 --json", "audit runs/run --json"
+    again = f"audit {recipe} --profile smoke --json"
+    output = all_said(site, tmp_path, train, measure, audit, again)
+    lines = metrics(tmp_path / "runs/run")
     assert [line["step"] for line in lines] == [1, 2]
     record = json.loads((tmp_path / "runs/run/provenance.json").read_text())["components"]
     assert {record[name.replace("/", " ")] for name in components} == {f"{package} 0.1.0"}
-    found = json.loads(said(site, tmp_path, "eval", "runs/run", "--depths", "1,2", "--json"))
+    found = json.loads(output[measure])
     assert [row["depth"] for row in found["depths"]] == [1, 2]
     assert found["core_calls"] == found["batches"] * (3 if package == "loopkit-loopformer" else 2)
+    assert json.loads(output[audit])["scale"]["verdict"]
+    assert json.loads(output[again])["scale"]["verdict"]
     if package == "loopkit-lora":  # it has parameters for the four loops that training runs, and no more
         done = site.loopkit("eval", "runs/run", "--depths", "1-5", cwd=tmp_path)
         assert done.returncode == 2
