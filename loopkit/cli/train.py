@@ -88,10 +88,10 @@ def _finish(folder: object) -> None:
     from loopkit.runs import RunFolder
 
     assert isinstance(folder, RunFolder)
-    write_report(folder)
     record = read_record(folder)
-    if record.evaluations:
+    if record.evaluations:  # before the report, which may fail
         console().print(depth_report(record.evaluations[-1]))
+    write_report(folder)
     click.echo(f"\nrun: {folder.path}   report: {folder.report}")
     click.echo(f"measure it at other depths: loopkit eval {folder.path} --depths 1-8")
 

@@ -91,7 +91,8 @@ class Result:
         batches: Batches of the sweep.
         passes: ``one`` for all depths, or ``one per depth``.
         depths: A row per depth: ``depth``, ``trained``, the figures of tasks and probes.
-        tables: What probes found that is not one figure per depth.
+        tables: What probes found that is not one figure per depth; a number that is not finite is ``null``, and its
+            place is named in ``not_finite``.
         tasks: Of each task that had texts generated: its options, how it asks, and one prompt in full.
         completions: Name of the file in the run's folder that holds those texts.
         units: Definition and unit of the probes' figures.
@@ -122,10 +123,10 @@ class Result:
             found["completions"] = self.completions
         found |= {"core_calls": self.core_calls, "batches": self.batches, "passes": self.passes}
         found["depths"] = [dict(row) for row in self.depths]
-        for name in ("tables", "units", "notes"):
-            if value := getattr(self, name):
-                found[name] = dict(value) if isinstance(value, Mapping) else list(value)
-        return found
+        tables, lost = _finite_values(self.tables, ())
+        parts: dict[str, Any] = {"tables": tables, "not_finite": sorted(set(lost))}
+        parts |= {"units": dict(self.units), "notes": list(self.notes)}
+        return found | {name: part for name, part in parts.items() if part}
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,6 +146,19 @@ def row_of(depth: int, trained: Trained | None, figures: Mapping[str, Any]) -> d
         row["trained"] = trained.min <= depth <= trained.max
     finite, lost = _split_finite(figures)
     return row | finite | ({"not_finite": lost} if lost else {})
+
+
+def _finite_values(value: Any, path: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """Plain values with ``None`` for each number that is not finite, and the names under which such numbers stood."""
+    if isinstance(value, Mapping):
+        parts = {key: _finite_values(item, (*path, str(key))) for key, item in value.items()}
+        return {key: item for key, (item, _) in parts.items()}, [name for _, lost in parts.values() for name in lost]
+    if isinstance(value, list | tuple):
+        items = [_finite_values(item, path) for item in value]
+        return [item for item, _ in items], [name for _, lost in items for name in lost]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, [".".join(path)]
+    return value, []
 
 
 def _split_finite(figures: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
