@@ -94,8 +94,8 @@ def command(
     _only_measurement(overrides)
     folder = RunFolder.open(run, runs)
     if not no_write:  # before any work
-        for place in (folder.path, folder.evaluations, folder.path / "plots"):
-            check_writable(place, "make it writable, evaluate a copy of the run, or print the figures with --no-write")
+        for target in (folder.path, folder.evaluations, folder.path / "plots"):
+            check_writable(target, "make it writable, evaluate a copy of the run, or print the figures with --no-write")
     start_ranks(nproc, REMEDY)
 
     from loopkit.evaluation.shards import ALONE
@@ -112,8 +112,8 @@ def command(
                 return
             click.echo(f"{alone} cannot be shared out among ranks; rank 0 measures alone", err=True)
             shard = ALONE
-        options: Any = {"dtype": dtype, "read_as": read_as, "timed": timed, "exits": exits}
-        _measure(opened, wanted, shard, **options, write=not no_write, as_json=as_json)
+        asked: dict[str, Any] = {"dtype": dtype, "read_as": read_as, "timed": timed, "exits": exits}
+        _measure(opened, wanted, shard, **asked, write=not no_write, as_json=as_json)
 
 
 def _measure(

@@ -18,6 +18,9 @@ from loopkit.cli.ranks import nproc_option, start_ranks
 @recipe_options
 @click.option("--name", help="Name of the run; RECIPE, or RECIPE-PROFILE, if not given.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run.")
+@click.option(
+    "--accept-changed-plugins", is_flag=True, help="Resume although a plugin file changed since the run was made."
+)
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @nproc_option
 @click.option("--verbose", is_flag=True, help="Let DeepSpeed speak too.")
@@ -29,6 +32,7 @@ def command(
     no_plugins: bool,
     name: str | None,
     resume: bool,
+    accept_changed_plugins: bool,
     runs: Path,
     nproc: int | None,
     verbose: bool,
@@ -71,7 +75,13 @@ def command(
     first = os.environ.get("RANK", "0") == "0"
     try:
         with one_voice():
-            trained = train(resolved, folder=folder, resume=resume, verbose=verbose)
+            trained = train(
+                resolved,
+                folder=folder,
+                resume=resume,
+                accept_changed_plugins=accept_changed_plugins,
+                verbose=verbose,
+            )
     except Ended as stop:
         if first or not isinstance(stop, Interrupted):
             click.echo(f"\n{'' if isinstance(stop, Interrupted) else 'error: '}{stop}", err=True)

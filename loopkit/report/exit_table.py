@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from loopkit.report.numbers import count, figure, figures, large
+from loopkit.report.numbers import ABSENT, count, figure, figures, large
 from loopkit.report.row import NOT_FINITE, cells, is_lost
 
 Benchmark = Mapping[str, Any]
@@ -77,6 +77,8 @@ def _change(row: Mapping[str, Any], full: Mapping[str, Any]) -> str:
     """Relative change of the perplexity."""
     if is_lost(row, "token_ppl") or is_lost(full, "token_ppl"):
         return NOT_FINITE
+    if "token_ppl" not in row or "token_ppl" not in full:
+        return ABSENT
     change = row["token_ppl"] / full["token_ppl"] - 1
     return f"{change:+.1%}" if abs(change) < 10 else f"x {figure(change + 1, 2)}"
 
