@@ -29,7 +29,9 @@ REMEDY = "No result was written, and texts that were stay: the same command goes
 
 @click.command("eval")
 @click.argument("run", required=False, shell_complete=run_words)
-@click.option("--depths", help="Numbers of loops: 1-8, 1,2,4 or 8. As the recipe says if not given.")
+@click.option(
+    "--depths", help="Numbers of loops: 1-8, 1,2,4 or 8. The recipe's, or 1 to the most trained and twice that."
+)
 @click.option("--split", type=click.Choice(["validation", "test", "train"]), help="Part of the data.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Score a slice of about this many tokens.")
 @click.option("--batch", type=click.IntRange(min=1), help="Windows per forward pass.")
@@ -143,7 +145,7 @@ def _measure(
         "length": recipe.data.length,
         "dtype": dtype or recipe.train.precision,
         "read_as": read_as,
-        "trained": opened.trained,
+        "trained": opened.trained_as(read_as),  # type: ignore[arg-type]
         "origin": opened.origin,
     }
     if exits and prepared is not None:
@@ -153,7 +155,7 @@ def _measure(
         opened.model,
         prepared,
         recipe.evaluate,
-        wanted,
+        opened.depths if wanted is None else wanted,
         tokenizer=opened.tokenizer,
         timed_batches=timed,
         completions=completions_of(opened.folder, opened.checkpoint.step) if write else None,

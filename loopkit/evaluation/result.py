@@ -16,11 +16,22 @@ class Trained:
         min: Fewest loops of a training step.
         max: Most loops of a training step.
         mean: Mean number of loops.
+        depths: Depths that a training step read as this evaluation reads them; ``None``: all from ``min`` to ``max``.
     """
 
     min: int
     max: int
     mean: float
+    depths: tuple[int, ...] | None = None
+
+    def covers(self, depth: int) -> bool:
+        """Whether a depth was trained."""
+        return self.min <= depth <= self.max if self.depths is None else depth in self.depths
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; ``depths`` only where it says more than the range."""
+        known = {"min": self.min, "max": self.max, "mean": self.mean}
+        return known if self.depths is None else known | {"depths": list(self.depths)}
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,7 @@ class Result:
         trained: Depths of training, if known.
         core_calls: Core calls of the depth sweep, counted; those of probes and timing are not among them.
         batches: Batches of the sweep.
-        passes: ``one`` for all depths, or ``one per depth``.
+        passes: ``one`` for all depths, ``one per depth``, or how many there were.
         depths: A row per depth: ``depth``, ``trained``, the figures of tasks and probes.
         tables: What probes found that is not one figure per depth; a number that is not finite is ``null``, and its
             place is named in ``not_finite``.
@@ -116,7 +127,7 @@ class Result:
         """Plain values for ``json.dumps(..., allow_nan=False)``: what was not measured is absent, never zero."""
         found: dict[str, Any] = _known(asdict(self.origin)) | _known(asdict(self.conditions))
         if self.trained is not None:
-            found["trained_depths"] = asdict(self.trained)
+            found["trained_depths"] = self.trained.to_json()
         if self.tasks:
             found["tasks"] = dict(self.tasks)
         if self.completions is not None:
@@ -143,7 +154,7 @@ def row_of(depth: int, trained: Trained | None, figures: Mapping[str, Any]) -> d
     """
     row: dict[str, Any] = {"depth": depth}
     if trained is not None:
-        row["trained"] = trained.min <= depth <= trained.max
+        row["trained"] = trained.covers(depth)
     finite, lost = _split_finite(figures)
     return row | finite | ({"not_finite": lost} if lost else {})
 

@@ -10,6 +10,7 @@ from loopkit.recipe.read import read_file
 from loopkit.report.compare import compare
 from loopkit.report.compare_plot import plot_comparison, plot_losses
 from loopkit.report.compare_table import QUANTITIES, measured_in
+from loopkit.report.depth_table import spell_trained
 from loopkit.report.difference import flow, variation
 from loopkit.report.numbers import ABSENT, count, large
 from loopkit.report.page import Block, Heading, Plot, Table, Text, to_html, to_markdown
@@ -129,8 +130,7 @@ def _trained(run: Json) -> str:
     trained = run.get("trained_depths")
     if trained is None:
         return ABSENT
-    low, high = trained["min"], trained["max"]
-    return str(low) if low == high else f"{low}-{high}"
+    return spell_trained(trained)
 
 
 def _by_depth(runs: Sequence[Json], quantity: str) -> Table:

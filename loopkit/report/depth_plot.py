@@ -140,8 +140,12 @@ def depth_axis(panel: Axes, depths: Sequence[int]) -> None:
 
 
 def shade(panel: Axes, trained: Mapping[str, Any]) -> None:
-    low, high = trained["min"], trained["max"]
-    panel.axvspan(low - 0.5, high + 0.5, color=SHADE, zorder=0, lw=0)
+    depths = trained.get("depths") or range(trained["min"], trained["max"] + 1)
+    low, high = min(depths), max(depths)
+    for depth in depths if len(depths) <= high - low else ():  # a band for each, where some between are not trained
+        panel.axvspan(depth - 0.5, depth + 0.5, color=SHADE, zorder=0, lw=0)
+    if len(depths) > high - low:
+        panel.axvspan(low - 0.5, high + 0.5, color=SHADE, zorder=0, lw=0)
     left, right = panel.get_xlim()
     middle = (max(low - 0.5, left) + min(high + 0.5, right)) / 2
     if left < middle < right:

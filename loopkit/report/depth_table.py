@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from loopkit.recipe.depths import format_depths
 from loopkit.report.console import WIDTH
 from loopkit.report.numbers import amounts, count, figures, nats
 from loopkit.report.row import cells, is_measured
@@ -178,13 +179,19 @@ def _asked(result: Evaluation) -> str | None:
     )
 
 
+def spell_trained(trained: Mapping[str, Any]) -> str:
+    """The trained depths of an evaluation's JSON: ``4``, ``1-8``, ``2,4,8``."""
+    return format_depths(trained.get("depths") or range(trained["min"], trained["max"] + 1))
+
+
 def _passes(result: Evaluation) -> str | None:
     if "read_as" not in result:
         return None
     read = {"depth": "each depth read as if it were the last", "trained": "depths read as in training"}[
         result["read_as"]
     ]
-    passes = "one pass for all depths" if result["passes"] == "one" else "one pass per depth"
+    spelt = {"one": "one pass for all depths", "one per depth": "one pass per depth"}
+    passes = spelt.get(result["passes"], f"{result['passes']} passes")
     batches = (
         f"{count(result['core_calls'])} core calls in {count(result['batches'])} batches of {count(result['batch'])}"
     )
@@ -194,10 +201,9 @@ def _passes(result: Evaluation) -> str | None:
 def _legend(result: Evaluation, columns: Sequence[Column]) -> RenderableType:
     lines: dict[str, str | None] = {}
     if trained := result.get("trained_depths"):
-        low, high = trained["min"], trained["max"]
-        lines["*"] = (
-            f"trained depth {low}" if low == high else f"trained depths {low}-{high}, mean {trained['mean']:.3g}"
-        )
+        depths = spell_trained(trained)
+        mean = "" if trained["min"] == trained["max"] else f", mean {trained['mean']:.3g}"
+        lines["*"] = f"trained depth{'' if depths.isdigit() else 's'} {depths}{mean}"
     shown = {column.heading for column in columns}
     formulas = {
         "token ppl": "exp(nll / tokens)",
