@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from loopkit.errors import file_errors
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import RenderableType
 
     from loopkit.data import Prepared
     from loopkit.evaluation.shards import Shard
@@ -27,7 +28,9 @@ REMEDY = "No result was written, and texts that were stay: the same command goes
 
 @click.command("eval")
 @click.argument("run", required=False, shell_complete=run_words)
-@click.option("--depths", help="Numbers of loops: 1-8, 1,2,4 or 8. As the recipe says if not given.")
+@click.option(
+    "--depths", help="Numbers of loops: 1-8, 1,2,4 or 8. The recipe's, or 1 to the most trained and twice that."
+)
 @click.option("--split", type=click.Choice(["validation", "test", "train"]), help="Part of the data.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Score a slice of about this many tokens.")
 @click.option("--batch", type=click.IntRange(min=1), help="Windows per forward pass.")
@@ -54,6 +57,7 @@ REMEDY = "No result was written, and texts that were stay: the same command goes
     "--set", "-s", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value under evaluate or data."
 )
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@click.option("--no-write", is_flag=True, help="Print the figures alone; leave the run's folder as it is.")
 @nproc_option
 @json_option
 def command(
@@ -71,23 +75,29 @@ def command(
     tasks: tuple[str, ...],
     overrides: tuple[str, ...],
     runs: Path,
+    no_write: bool,
     nproc: int | None,
     as_json: bool,
 ) -> None:
     """Measure RUN, a folder or a name under runs/, at every depth from one pass. Without RUN, the newest.
 
-    The result goes to the run's eval/ folder, and its reports and plots are written anew. With --nproc, or under
+    The result goes to the run's eval/ folder, and its reports and plots are written anew; --no-write prints it alone.
+    With --nproc, or under
     torchrun, the ranks share the batches and the texts; the figures are those of one process.
     """
     from loopkit.evaluation.overrides import check_overrides
     from loopkit.recipe.depths import parse_depths
     from loopkit.runs import RunFolder
+    from loopkit.runs.atomic import check_writable
 
     wanted = None if depths is None else parse_depths(depths)  # before anything heavy is imported
     options = {"split": split, "max_tokens": max_tokens, "batch": batch}
     chosen = [f"evaluate.{name}={value}" for name, value in options.items() if value is not None]
     check_overrides(overrides)
     folder = RunFolder.open(run, runs)
+    if not no_write:  # before any work
+        for target in (folder.path, folder.evaluations, folder.path / "plots"):
+            check_writable(target, "make it writable, evaluate a copy of the run, or print the figures with --no-write")
     start_ranks(nproc, REMEDY)
 
     from loopkit.evaluation.shards import ALONE
@@ -104,7 +114,8 @@ def command(
                 return
             click.echo(f"{alone} cannot be shared out among ranks; rank 0 measures alone", err=True)
             shard = ALONE
-        _measure(opened, wanted, shard, dtype=dtype, read_as=read_as, timed=timed, exits=exits, as_json=as_json)
+        asked: dict[str, Any] = {"dtype": dtype, "read_as": read_as, "timed": timed, "exits": exits}
+        _measure(opened, wanted, shard, **asked, write=not no_write, as_json=as_json)
 
 
 def _measure(
@@ -116,15 +127,15 @@ def _measure(
     read_as: str,
     timed: int,
     exits: tuple[str, ...],
+    write: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate on this rank; the first one writes and shows what was found."""
-    import json
+    """Evaluate on this rank; the first one shows and writes what was found."""
 
     from loopkit.data import prepare
     from loopkit.evaluation import completions_of, evaluate, write_result
     from loopkit.evaluation.measure import scores_text
-    from loopkit.report import console, depth_report, write_report
+    from loopkit.report import depth_report, write_report
 
     recipe = opened.recipe
     prepared = None
@@ -134,33 +145,50 @@ def _measure(
         "length": recipe.data.length,
         "dtype": dtype or recipe.train.precision,
         "read_as": read_as,
-        "trained": opened.trained,
+        "trained": opened.trained_as(read_as),  # type: ignore[arg-type]
         "origin": opened.origin,
     }
     if exits and prepared is not None:
-        _benchmark(opened, prepared, exits, shared, as_json)
+        _benchmark(opened, prepared, exits, shared, write, as_json)
         return
     result = evaluate(
         opened.model,
         prepared,
         recipe.evaluate,
-        wanted,
+        opened.depths if wanted is None else wanted,
         tokenizer=opened.tokenizer,
         timed_batches=timed,
-        completions=completions_of(opened.folder, opened.checkpoint.step),
+        completions=completions_of(opened.folder, opened.checkpoint.step) if write else None,
         writing=_silent if shard.rank else _writing,
         shard=shard,
         **shared,
     )
     if shard.rank:
         return
-    path = write_result(result, opened.folder)
-    written = write_report(opened.folder)
+    _show(result.to_json(), depth_report, as_json)
+    if write:
+        path = write_result(result, opened.folder)
+        written = write_report(opened.folder)
+        _list_files([path, *(opened.folder.path / name for name in written)], as_json)
+
+
+def _show(found: Mapping[str, Any], report: Callable[[Mapping[str, Any]], RenderableType], as_json: bool) -> None:
+    """Print figures, before anything that may fail."""
+    import json
+
+    from loopkit.report import console
+
     if as_json:
-        click.echo(json.dumps(result.to_json(), indent=2, allow_nan=False))
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
     else:
-        console().print(depth_report(result.to_json()))
-        click.echo("\nwritten: " + ", ".join([str(path), *(str(opened.folder.path / name) for name in written)]))
+        console().print(report(found))
+    sys.stdout.flush()
+
+
+def _list_files(paths: Sequence[Path], as_json: bool) -> None:
+    """Name the files that were written; JSON has standard output to itself."""
+    if not as_json:
+        click.echo("\nwritten: " + ", ".join(map(str, paths)))
 
 
 def _join(device: str) -> tuple[torch.device | str, Shard]:
@@ -198,27 +226,22 @@ def _writing(task: str, depth: int, done: int, wanted: int) -> None:
 
 
 def _benchmark(
-    opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], shared: dict[str, Any], as_json: bool
+    opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], shared: dict[str, Any], write: bool, as_json: bool
 ) -> None:
     """What early exit by each rule saves and costs, beside every fixed depth."""
-    import json
-
     from loopkit.evaluation.exit_benchmark import exit_benchmark
     from loopkit.recipe import component
-    from loopkit.report import console
     from loopkit.report.exit_table import exit_report
     from loopkit.report.frontier_plot import plot_frontier
     from loopkit.runs import write_json
 
     exits = {name: component("exit", name).build() for name in names}
     found = exit_benchmark(opened.model, prepared, opened.recipe.evaluate, exits, **shared)
-    path = opened.folder.path / "exit" / f"{opened.checkpoint.path.name}.json"
-    with file_errors(path, "written"):
-        path.parent.mkdir(exist_ok=True)
-    write_json(path, found)
-    plot = plot_frontier({opened.folder.name: found}, opened.folder.path / "plots" / "frontier.svg")
-    if as_json:
-        click.echo(json.dumps(found, indent=2, allow_nan=False))
-    else:
-        console().print(exit_report(found))
-        click.echo(f"\nwritten: {path}, {plot}")
+    _show(found, exit_report, as_json)
+    if write:
+        path = opened.folder.path / "exit" / f"{opened.checkpoint.path.name}.json"
+        with file_errors(path, "written"):
+            path.parent.mkdir(exist_ok=True)
+        write_json(path, found)
+        plot = plot_frontier({opened.folder.name: found}, opened.folder.path / "plots" / "frontier.svg")
+        _list_files([path, plot], as_json)

@@ -63,16 +63,17 @@ def command(
     except Failed as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(ExitCode.FAILED)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        console().print(claims_report(found))
     plots = plot_study(
         found, loaded.title, profile or "full", path.with_name(f"{loaded.name}.plots") / (profile or "full")
     )
     table = path.with_name(f"{loaded.name}.{profile or 'full'}.md")
     parts = (f"# {loaded.title}", arms_markdown(found), radii_markdown(found), claims_markdown(found))
     write_text(table, "\n\n".join(part for part in parts if part) + "\n")
-    if as_json:
-        click.echo(json.dumps(found, indent=1))
-    else:
-        console().print(claims_report(found))
+    if not as_json:
         click.echo("\nwritten: " + ", ".join(str(file) for file in (path, table, *plots)))
 
 

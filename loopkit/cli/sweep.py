@@ -61,12 +61,13 @@ def command(
         click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     stem = f"{points[0].recipe.name}.sweep"
-    write_json(runs / f"{stem}.json", found)
-    write_text(runs / f"{stem}.md", f"# {stem}\n\n{sweep_markdown(found)}\n")
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         console().print(sweep_report(found))
+    write_json(runs / f"{stem}.json", found)
+    write_text(runs / f"{stem}.md", f"# {stem}\n\n{sweep_markdown(found)}\n")
+    if not as_json:
         click.echo(f"\nwritten: {runs / stem}.json, {runs / stem}.md")
     if any(row["status"] != "finished" for row in found["points"]):
         sys.exit(ExitCode.FAILED)

@@ -19,6 +19,9 @@ from loopkit.cli.ranks import nproc_option, start_ranks
 @recipe_options
 @click.option("--name", help="Name of the run; RECIPE, or RECIPE-PROFILE, if not given.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run.")
+@click.option(
+    "--accept-changed-plugins", is_flag=True, help="Resume although a plugin file changed since the run was made."
+)
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @nproc_option
 @click.option("--verbose", is_flag=True, help="Let DeepSpeed speak too.")
@@ -30,6 +33,7 @@ def command(
     no_plugins: bool,
     name: str | None,
     resume: bool,
+    accept_changed_plugins: bool,
     runs: Path,
     nproc: int | None,
     verbose: bool,
@@ -62,7 +66,13 @@ def command(
     first = os.environ.get("RANK", "0") == "0"
     try:
         with one_voice():
-            trained = train(resolved, folder=folder, resume=resume, verbose=verbose)
+            trained = train(
+                resolved,
+                folder=folder,
+                resume=resume,
+                accept_changed_plugins=accept_changed_plugins,
+                verbose=verbose,
+            )
     except Ended as stop:
         if first or not isinstance(stop, Interrupted):
             click.echo(f"\n{'' if isinstance(stop, Interrupted) else 'error: '}{stop}", err=True)
@@ -79,10 +89,10 @@ def _finish(folder: object) -> None:
     from loopkit.runs import RunFolder
 
     assert isinstance(folder, RunFolder)
-    write_report(folder)
     record = read_record(folder)
-    if record.evaluations:
+    if record.evaluations:  # before the report, which may fail
         console().print(depth_report(record.evaluations[-1]))
+    write_report(folder)
     click.echo(f"\nrun: {folder.path}   report: {folder.report}")
     click.echo(f"measure it at other depths: loopkit eval {folder.path} --depths 1-8")
 

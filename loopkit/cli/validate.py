@@ -11,8 +11,8 @@ import click
 
 from loopkit.cli.completion import recipe_words
 from loopkit.cli.options import json_option, recipe_options
-from loopkit.exit_codes import ExitCode
 from loopkit.errors import UserError
+from loopkit.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from loopkit.recipe import Problem, Recipe

@@ -125,7 +125,7 @@ def exit_benchmark(
         "window": window,
         "read_as": read_as,
         "tokenizer": tokenizer_facts(prepared.tokenizer),
-        **({} if trained is None else {"trained_depths": asdict(trained)}),
+        **({} if trained is None else {"trained_depths": trained.to_json()}),
         "loops": loops,
         "tolerance": tolerance,
         "calibration": calibration.to_json(),

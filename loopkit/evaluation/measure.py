@@ -18,7 +18,7 @@ from loopkit.evaluation.completion_file import CompletionFile
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
 from loopkit.evaluation.shards import ALONE, Shard
-from loopkit.evaluation.sweep import ReadAs, Sweep, sweep
+from loopkit.evaluation.sweep import ReadAs, Sweep, passes_note, spell_passes, sweep
 from loopkit.evaluation.texts import Writing, evaluate_texts, joined
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.recipe.depths import check_depths, parse_depths
@@ -175,11 +175,11 @@ def _scored(
         trained=asked.trained,
         core_calls=outcome.found.core_calls,
         batches=outcome.found.batches,
-        passes="one" if model.depth_free else "one per depth",
+        passes=spell_passes(model, asked.depths, **asked.reading),
         depths=[row_of(depth, asked.trained, outcome.figures(depth)) for depth in asked.depths],
         tables=merged(tables, list(outcome.measured), "table"),
         units=outcome.units(asked.timed_batches),
-        notes=_notes(model, text, scoring),
+        notes=_notes(model, asked.read_as, text, scoring),
     )
 
 
@@ -287,10 +287,10 @@ def _stride(settings: Evaluate, window: int) -> int:
     return window if settings.protocol == "once" else max(window // 2, 1)
 
 
-def _notes(model: LoopedModel, text: Split, scoring: Scoring) -> list[str]:
+def _notes(model: LoopedModel, read_as: ReadAs, text: Split, scoring: Scoring) -> list[str]:
     notes = []
     if not model.depth_free:
-        notes.append("a component of this model depends on the number of loops run, so each depth is a pass of its own")
+        notes.append(passes_note(read_as))
     if scoring.bytes is not None and text.report.lost_rate > 0:
         notes.append(
             f"{text.report.lost_rate:.2%} of the characters do not come back from the tokenizer, which leaves them out "

@@ -16,11 +16,22 @@ class Trained:
         min: Fewest loops of a training step.
         max: Most loops of a training step.
         mean: Mean number of loops.
+        depths: Depths that a training step read as this evaluation reads them; ``None``: all from ``min`` to ``max``.
     """
 
     min: int
     max: int
     mean: float
+    depths: tuple[int, ...] | None = None
+
+    def covers(self, depth: int) -> bool:
+        """Whether a depth was trained."""
+        return self.min <= depth <= self.max if self.depths is None else depth in self.depths
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; ``depths`` only where it says more than the range."""
+        known = {"min": self.min, "max": self.max, "mean": self.mean}
+        return known if self.depths is None else known | {"depths": list(self.depths)}
 
 
 @dataclass(frozen=True)
@@ -89,9 +100,10 @@ class Result:
         trained: Depths of training, if known.
         core_calls: Core calls of the depth sweep, counted; those of probes and timing are not among them.
         batches: Batches of the sweep.
-        passes: ``one`` for all depths, or ``one per depth``.
+        passes: ``one`` for all depths, ``one per depth``, or how many there were.
         depths: A row per depth: ``depth``, ``trained``, the figures of tasks and probes.
-        tables: What probes found that is not one figure per depth.
+        tables: What probes found that is not one figure per depth; a number that is not finite is ``null``, and its
+            place is named in ``not_finite``.
         tasks: Of each task that had texts generated: its options, how it asks, and one prompt in full.
         completions: Name of the file in the run's folder that holds those texts.
         units: Definition and unit of the probes' figures.
@@ -115,17 +127,17 @@ class Result:
         """Plain values for ``json.dumps(..., allow_nan=False)``: what was not measured is absent, never zero."""
         found: dict[str, Any] = _known(asdict(self.origin)) | _known(asdict(self.conditions))
         if self.trained is not None:
-            found["trained_depths"] = asdict(self.trained)
+            found["trained_depths"] = self.trained.to_json()
         if self.tasks:
             found["tasks"] = dict(self.tasks)
         if self.completions is not None:
             found["completions"] = self.completions
         found |= {"core_calls": self.core_calls, "batches": self.batches, "passes": self.passes}
         found["depths"] = [dict(row) for row in self.depths]
-        for name in ("tables", "units", "notes"):
-            if value := getattr(self, name):
-                found[name] = dict(value) if isinstance(value, Mapping) else list(value)
-        return found
+        tables, lost = _finite_values(self.tables, ())
+        parts: dict[str, Any] = {"tables": tables, "not_finite": sorted(set(lost))}
+        parts |= {"units": dict(self.units), "notes": list(self.notes)}
+        return found | {name: part for name, part in parts.items() if part}
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,9 +154,22 @@ def row_of(depth: int, trained: Trained | None, figures: Mapping[str, Any]) -> d
     """
     row: dict[str, Any] = {"depth": depth}
     if trained is not None:
-        row["trained"] = trained.min <= depth <= trained.max
+        row["trained"] = trained.covers(depth)
     finite, lost = _split_finite(figures)
     return row | finite | ({"not_finite": lost} if lost else {})
+
+
+def _finite_values(value: Any, path: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """Plain values with ``None`` for each number that is not finite, and the names under which such numbers stood."""
+    if isinstance(value, Mapping):
+        parts = {key: _finite_values(item, (*path, str(key))) for key, item in value.items()}
+        return {key: item for key, (item, _) in parts.items()}, [name for _, lost in parts.values() for name in lost]
+    if isinstance(value, list | tuple):
+        items = [_finite_values(item, path) for item in value]
+        return [item for item, _ in items], [name for _, lost in items for name in lost]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, [".".join(path)]
+    return value, []
 
 
 def _split_finite(figures: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

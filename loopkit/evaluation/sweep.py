@@ -71,9 +71,9 @@ def sweep(
 ) -> Sweep:
     """Score batches at every depth.
 
-    Where the loop does not depend on its length, one pass of ``max(depths)`` core calls serves all depths; else there
-    is a pass for each depth. States are read while the pass runs and then dropped, so that a thousand depths need no
-    more memory than eight.
+    Where the loop does not depend on its length, one pass of ``max(depths)`` core calls serves all depths; else
+    ``passes_for`` says how many there are. States are read while the pass runs and then dropped, so that a thousand
+    depths need no more memory than eight.
 
     Args:
         model: In evaluation mode.
@@ -110,8 +110,8 @@ def sweep(
         for batch in batches:
             if found.by_example is not None:
                 found.by_example.begin(batch)
-            for group in groups(model, depths):
-                run_and_read(model, batch, group, read)
+            for group, total in passes_for(model, depths, read_as, trained):
+                run_and_read(model, batch, group, read, total)
             if found.greedy is not None:
                 found.greedy.sequences += int(batch.scored.any(1).sum())
             found.tokens += int(batch.scored.sum())
@@ -133,7 +133,7 @@ class _Waiting:
         return k in self.depths
 
     def after_loop(self, t: Trajectory, k: int) -> Tensor:
-        """Read what waits, when there is enough of it; no sequence stops."""
+        """Read what waits, when there is enough of it; all sequences stop once the last depth has been read."""
         if k in self.wanted:
             self.depths.append(k)
         if self.depths and (len(self.depths) == _AT_ONCE or k == self.last):
@@ -143,15 +143,60 @@ class _Waiting:
                 if depth < k:
                     t.forget(depth)
             self.depths.clear()
-        return torch.zeros(len(t.batch), dtype=torch.bool)
+        return torch.full((len(t.batch),), self.last == k < t.loops.total)
+
+
+def passes_for(
+    model: LoopedModel, depths: Sequence[int], read_as: ReadAs, trained: int | None
+) -> list[tuple[list[int], int]]:
+    """The passes that serve some depths: for each, the depths that are read from it and its number of loops.
+
+    Where the loop depends on its length, depths that are read as training read them share a pass of as many loops as
+    training ran; a depth that is read as the last loop, or lies beyond those of training, has a pass of its own.
+    """
+    if model.depth_free or read_as == "depth":
+        return [(group, group[-1]) for group in groups(model, depths)]
+    totals: dict[int, list[int]] = {}
+    for depth in sorted(depths):
+        totals.setdefault(reading(depth, read_as, trained), []).append(depth)
+    return [(group, total) for total, group in totals.items()]
+
+
+def spell_passes(model: LoopedModel, depths: Sequence[int], read_as: ReadAs, trained: int | None) -> str:
+    """How many passes serve some depths, as results have it: ``one``, ``one per depth``, or a number."""
+    count = len(passes_for(model, depths, read_as, trained))
+    return "one" if model.depth_free else "one per depth" if count == len(depths) else str(count)
+
+
+def passes_note(read_as: ReadAs) -> str:
+    """What a reader should know of the passes where the loop depends on its length."""
+    what = "each depth is a pass of its own"
+    if read_as == "trained":
+        what = (
+            "depths up to those of training are read from one pass of as many loops, each one beyond from a pass of "
+            "its own; probes that make passes of their own run each depth alone"
+        )
+    return f"a component of this model depends on the number of loops run, so {what}"
 
 
 def run_and_read(
-    model: LoopedModel, batch: Batch, depths: Sequence[int], read: Callable[[Trajectory, Sequence[int]], None]
+    model: LoopedModel,
+    batch: Batch,
+    depths: Sequence[int],
+    read: Callable[[Trajectory, Sequence[int]], None],
+    total: int | None = None,
 ) -> None:
-    """One pass, whose depths are read a few at a time while it runs."""
+    """One pass, whose depths are read a few at a time while it runs.
+
+    Args:
+        model: In evaluation mode.
+        batch: On the model's device.
+        depths: Depths to read.
+        read: Called with the pass and the depths to read of it.
+        total: Loops of the pass, of which those after the last depth are not computed; ``None``: up to the last depth.
+    """
     waiting = _Waiting(depths, read)
-    model.run(batch, Loops.fixed(waiting.last), keep=waiting, stop=waiting.after_loop)
+    model.run(batch, Loops.fixed(total or waiting.last), keep=waiting, stop=waiting.after_loop)
 
 
 def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> Tensor:

@@ -12,8 +12,10 @@ from loopkit.components.schedule import Schedule
 from loopkit.components.supervision import Supervision
 from loopkit.components.tokenizer import Tokenizer, load_tokenizer
 from loopkit.evaluation.result import Origin, Trained
+from loopkit.evaluation.sweep import ReadAs
 from loopkit.model import LoopedModel, build_model, load_weights
 from loopkit.recipe import Recipe
+from loopkit.recipe.depths import parse_depths
 from loopkit.runs import Checkpoint, RunFolder, checkpoints, newest_checkpoint
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS, CheckpointProblem
 from loopkit.runs.resolved import load_resolved
@@ -43,8 +45,23 @@ class TrainedRun:
 
     @property
     def trained(self) -> Trained:
-        """The depths that training supervised."""
-        return trained_depths(self.recipe)
+        """The depths that training supervised, for an evaluation that reads each as the last loop."""
+        return self.trained_as("depth")
+
+    def trained_as(self, read_as: ReadAs) -> Trained:
+        """The depths that training supervised in the way in which an evaluation reads them."""
+        return trained_depths(self.recipe, depth_free=self.model.depth_free, read_as=read_as)
+
+    @property
+    def depths(self) -> list[int]:
+        """The depths to evaluate unless told otherwise: the recipe's, or 1 to the most trained and twice that.
+
+        The one beyond shows what the model does with loops that it was not trained for.
+        """
+        if self.recipe.evaluate.depths is not None:
+            return parse_depths(str(self.recipe.evaluate.depths))
+        most, limit = self.trained.max, self.model.max_depth
+        return [*range(1, most + 1), *([2 * most] if limit is None or 2 * most <= limit else [])]
 
     @property
     def origin(self) -> Origin:
@@ -116,12 +133,31 @@ def _only(tasks: Sequence[str], recipe: Recipe) -> list[str]:
     return gone + asked
 
 
-def trained_depths(recipe: Recipe) -> Trained:
-    """The depths that a recipe trains: from the first loop that its supervision reads to the last."""
+def trained_depths(recipe: Recipe, *, depth_free: bool = True, read_as: ReadAs = "depth") -> Trained:
+    """The depths that a recipe trains, for an evaluation that reads them in a given way.
+
+    Where nothing in the loop depends on its length, a loop that any training step supervised is trained at that depth.
+    Elsewhere loop k of a run of k is another thing than loop k of a longer run: read as the last loop, a depth is
+    trained if steps of so many loops supervised their last one; read as in training, if steps of the most loops
+    supervised that loop.
+
+    Args:
+        recipe: The resolved recipe.
+        depth_free: Whether nothing in the model's loop depends on the number of loops run.
+        read_as: How the evaluation reads loops.
+    """
     schedule: Schedule = recipe.train.schedule.build()
     supervision: Supervision = recipe.objective.supervision.build()
     least, most = schedule.bounds
-    return Trained(min(supervision.loops(least)), most, schedule.mean)
+    first = min(supervision.loops(least))
+    if depth_free:
+        found = {loop for total in range(least, most + 1) for loop in supervision.loops(total)}
+    elif read_as == "depth":
+        found = {total for total in range(least, most + 1) if total in supervision.loops(total)}
+    else:
+        found = set(supervision.loops(most))
+    whole = found == set(range(first, most + 1))
+    return Trained(first, most, schedule.mean, None if whole else tuple(sorted(found)))
 
 
 def choose_checkpoint(folder: RunFolder, step: int | None = None) -> tuple[Checkpoint, list[str]]:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopkit.errors import UserError
-from loopkit.report.compare_table import depth_value
+from loopkit.report.compare_table import QUANTITIES
 from loopkit.report.depth_plot import depth_axis, shade
 from loopkit.report.numbers import large
 from loopkit.report.record import Record
-from loopkit.report.style import COLOURS, DASHES, MARKERS, PAPER, figure_of, logarithmic, save, style, title
+from loopkit.report.row import drawn_at
+from loopkit.report.style import COLOURS, DASHES, MARKERS, PAPER, SOFT, figure_of, logarithmic, save, style, title
 from loopkit.report.training_plot import Curve, smooth
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def draw_comparison(comparison: Mapping[str, Any], what: str = "tokens") -> Figu
         raise UserError(f"the runs cannot be compared at equal {what}: {'; '.join(comparison['notes'])}")
     runs = comparison[what]["runs"]
     shown = [
-        name for name in _QUANTITIES if any(depth_value(row, name) is not None for run in runs for row in run["depths"])
-    ]
+        name for name in _QUANTITIES if any(_drawn(row, name) is not None for run in runs for row in run["depths"])
+    ] or ["token_ppl"]
     drawn, panels = figure_of(len(shown))
     trained = [run.get("trained_depths") for run in runs]
     shared = _same(trained)
@@ -77,7 +78,7 @@ def _runs(panel: Axes, runs: list[Mapping[str, Any]], name: str, mixed: bool) ->
     panel.set_ylabel(_QUANTITIES[name])
     values: list[float] = []
     for index, run in enumerate(runs):
-        points = [(row["depth"], value) for row in run["depths"] if (value := depth_value(row, name)) is not None]
+        points = [(row["depth"], value) for row in run["depths"] if (value := _drawn(row, name)) is not None]
         if not points:
             continue
         look = _look(index)
@@ -89,6 +90,12 @@ def _runs(panel: Axes, runs: list[Mapping[str, Any]], name: str, mixed: bool) ->
             panel.plot(*zip(*filled, strict=True), **(look | {"linestyle": "none"}), markevery=_few(len(filled)))
         values += line
     logarithmic(panel, values)
+    if not values:
+        panel.text(0.5, 0.5, "no depth has a finite value", transform=panel.transAxes, ha="center", color=SOFT)
+
+
+def _drawn(row: Mapping[str, Any], name: str) -> float | None:
+    return drawn_at(row, QUANTITIES[name].figure)
 
 
 def _look(index: int) -> dict[str, Any]:

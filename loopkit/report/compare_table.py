@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loopkit.report.numbers import count, figures, large, nats
+from loopkit.report.row import cells, is_measured, value_at
 
 _MOST_DEPTHS = 6
 
@@ -24,18 +25,24 @@ class Quantity:
         title: What it is, written out.
         short: The same where room is short.
         write: A column of it as text.
+        figure: Where it stands in a row of ``depths``; of a distribution its mean.
     """
 
     title: str
     short: str
     write: Callable[[Sequence[float | None]], list[str]]
+    figure: str
+
+    def cells(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A column of it, row by row; a row that is empty was not measured."""
+        return cells(rows, self.figure, self.write)
 
 
 QUANTITIES = {
-    "token_ppl": Quantity("Perplexity per token", "token ppl", figures),
-    "bits_per_byte": Quantity("Bits per byte", "bits per byte", nats),
-    "exact_match": Quantity("Share of exact answers", "exact answers", figures),
-    "state_norm": Quantity("State norm ‖s‖₂, mean over tokens", "state norm, mean", figures),
+    "token_ppl": Quantity("Perplexity per token", "token ppl", figures, "token_ppl"),
+    "bits_per_byte": Quantity("Bits per byte", "bits per byte", nats, "bits_per_byte"),
+    "exact_match": Quantity("Share of exact answers", "exact answers", figures, "exact_match"),
+    "state_norm": Quantity("State norm ‖s‖₂, mean over tokens", "state norm, mean", figures, "state_norm.mean"),
 }
 
 
@@ -62,13 +69,12 @@ def measured_in(equal: Mapping[str, Any]) -> list[str]:
         equal: The comparison at one budget.
     """
     rows = [row for run in equal["runs"] for row in run["depths"]]
-    return [name for name in QUANTITIES if any(depth_value(row, name) is not None for row in rows)]
+    return [name for name, quantity in QUANTITIES.items() if any(is_measured(row, quantity.figure) for row in rows)]
 
 
 def depth_value(row: Mapping[str, Any], name: str) -> float | None:
-    """A figure of one depth; of a distribution its mean."""
-    value = row.get(name)
-    return value.get("mean") if isinstance(value, Mapping) else value
+    """A finite quantity of one depth; of a distribution its mean."""
+    return value_at(row, QUANTITIES[name].figure)
 
 
 def _table(equal: Mapping[str, Any], name: str) -> RenderableType:
@@ -80,8 +86,8 @@ def _table(equal: Mapping[str, Any], name: str) -> RenderableType:
     table.add_column("step", justify="right", no_wrap=True)
     for depth in depths:
         table.add_column(str(depth), justify="right", no_wrap=True)
-    rows = [{row["depth"]: depth_value(row, name) for row in run["depths"]} for run in equal["runs"]]
-    columns = [QUANTITIES[name].write([row.get(depth) for row in rows]) for depth in depths]
-    for run, cells in zip(equal["runs"], zip(*columns, strict=True), strict=True):
-        table.add_row(run["run"], count(run["step"]), *cells)
+    rows = [{row["depth"]: row for row in run["depths"]} for run in equal["runs"]]
+    columns = [QUANTITIES[name].cells([row.get(depth, {}) for row in rows]) for depth in depths]
+    for run, line in zip(equal["runs"], zip(*columns, strict=True), strict=True):
+        table.add_row(run["run"], count(run["step"]), *line)
     return Group(table, "")

@@ -10,7 +10,8 @@ from loopkit.recipe.read import read_file
 from loopkit.recipe.recipe import completed_values
 from loopkit.report.compare import compare
 from loopkit.report.compare_plot import plot_comparison, plot_losses
-from loopkit.report.compare_table import QUANTITIES, depth_value, measured_in
+from loopkit.report.compare_table import QUANTITIES, measured_in
+from loopkit.report.depth_table import spell_trained
 from loopkit.report.difference import flow, variation
 from loopkit.report.numbers import ABSENT, count, large
 from loopkit.report.page import Block, Heading, Plot, Table, Text, to_html, to_markdown
@@ -130,8 +131,7 @@ def _trained(run: Json) -> str:
     trained = run.get("trained_depths")
     if trained is None:
         return ABSENT
-    low, high = trained["min"], trained["max"]
-    return str(low) if low == high else f"{low}-{high}"
+    return spell_trained(trained)
 
 
 def _by_depth(runs: Sequence[Json], quantity: str) -> Table:
@@ -140,15 +140,10 @@ def _by_depth(runs: Sequence[Json], quantity: str) -> Table:
     columns = []
     for rows in by_run:
         found = [rows.get(depth, {}) for depth in depths]
-        cells = QUANTITIES[quantity].write([depth_value(row, quantity) for row in found])
-        columns.append([_cell(cell, row, quantity) for cell, row in zip(cells, found, strict=True)])
+        cells = QUANTITIES[quantity].cells(found)
+        columns.append([f"**{cell}**" if row.get("trained") else cell for cell, row in zip(cells, found, strict=True)])
     lines = [(str(depth), *cells) for depth, cells in zip(depths, zip(*columns, strict=True), strict=True)]
     return Table(("depth", *(run["run"] for run in runs)), lines)
-
-
-def _cell(written: str, row: Json, quantity: str) -> str:
-    text = "not finite" if quantity in row.get("not_finite", ()) else written
-    return f"**{text}**" if row.get("trained") else text
 
 
 def _shown(runs: Sequence[Json]) -> list[int]:

@@ -12,8 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from loopkit.recipe.depths import format_depths
 from loopkit.report.console import WIDTH
 from loopkit.report.numbers import amounts, count, figures, nats
+from loopkit.report.row import cells, is_measured
 
 Evaluation = Mapping[str, Any]
 """The JSON of ``loopkit eval``, read back."""
@@ -27,20 +29,14 @@ class Column:
     path: tuple[str, ...]
     write: Callable[[Sequence[float | None]], list[str]]
 
-    def value(self, row: Mapping[str, Any]) -> float | None:
-        """The number of this column in a row, or ``None`` where it was not measured."""
-        found: Any = row
-        for name in self.path:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found
+    @property
+    def figure(self) -> str:
+        """Its place as one name."""
+        return ".".join(self.path)
 
     def cells(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """The column as text, row by row."""
-        name = ".".join(self.path)
-        written = self.write([self.value(row) for row in rows])
-        return [
-            "not finite" if name in row.get("not_finite", ()) else cell for row, cell in zip(rows, written, strict=True)
-        ]
+        return cells(rows, self.figure, self.write)
 
 
 _FIRST = (
@@ -69,15 +65,21 @@ def depth_report(result: Evaluation) -> RenderableType:
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The usual columns that hold a number anywhere, then whatever else was measured."""
-    usual = [column for column in _FIRST if any(column.value(row) is not None for row in rows)]
+    """The usual columns that were measured anywhere, then whatever else was; a figure need not be finite."""
+    usual = [column for column in _FIRST if any(is_measured(row, column.figure) for row in rows)]
     shown = {column.path for column in usual}
     others: dict[tuple[str, ...], Column] = {}
     for row in rows:
-        for path in _paths(row):
+        for path in [*_paths(row), *(tuple(name.split(".")) for name in row.get("not_finite", ()))]:
             if path not in shown and path[0] not in _NOT_FIGURES:
                 others.setdefault(path, Column(" ".join(path).replace("_", " "), path, figures))
     return usual + list(others.values())
+
+
+def lines_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The columns as text, a line for each row; lines of nothing where there is no column."""
+    written = [column.cells(rows) for column in columns]
+    return [tuple(column[number] for column in written) for number in range(len(rows))]
 
 
 def _paths(row: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterable[tuple[str, ...]]:
@@ -107,8 +109,7 @@ def _table(columns: Sequence[Column], result: Evaluation) -> Table:
     table.add_column("depth", justify="right", no_wrap=True, vertical="bottom")
     for column in columns:
         table.add_column(column.heading.replace(" ", "\n"), justify="right", no_wrap=True, vertical="bottom")
-    cells = [column.cells(result["depths"]) for column in columns]
-    for row, written in zip(result["depths"], zip(*cells, strict=True), strict=True):
+    for row, written in zip(result["depths"], lines_of(columns, result["depths"]), strict=True):
         trained = row.get("trained", False)
         table.add_row(f"{row['depth']}{'*' if trained else ' '}", *written, style="bold" if trained else "")
     return table
@@ -178,13 +179,19 @@ def _asked(result: Evaluation) -> str | None:
     )
 
 
+def spell_trained(trained: Mapping[str, Any]) -> str:
+    """The trained depths of an evaluation's JSON: ``4``, ``1-8``, ``2,4,8``."""
+    return format_depths(trained.get("depths") or range(trained["min"], trained["max"] + 1))
+
+
 def _passes(result: Evaluation) -> str | None:
     if "read_as" not in result:
         return None
     read = {"depth": "each depth read as if it were the last", "trained": "depths read as in training"}[
         result["read_as"]
     ]
-    passes = "one pass for all depths" if result["passes"] == "one" else "one pass per depth"
+    spelt = {"one": "one pass for all depths", "one per depth": "one pass per depth"}
+    passes = spelt.get(result["passes"], f"{result['passes']} passes")
     batches = (
         f"{count(result['core_calls'])} core calls in {count(result['batches'])} batches of {count(result['batch'])}"
     )
@@ -194,10 +201,9 @@ def _passes(result: Evaluation) -> str | None:
 def _legend(result: Evaluation, columns: Sequence[Column]) -> RenderableType:
     lines: dict[str, str | None] = {}
     if trained := result.get("trained_depths"):
-        low, high = trained["min"], trained["max"]
-        lines["*"] = (
-            f"trained depth {low}" if low == high else f"trained depths {low}-{high}, mean {trained['mean']:.3g}"
-        )
+        depths = spell_trained(trained)
+        mean = "" if trained["min"] == trained["max"] else f", mean {trained['mean']:.3g}"
+        lines["*"] = f"trained depth{'' if depths.isdigit() else 's'} {depths}{mean}"
     shown = {column.heading for column in columns}
     formulas = {
         "token ppl": "exp(nll / tokens)",

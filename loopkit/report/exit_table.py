@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loopkit.report.numbers import ABSENT, count, figure, figures, large
+from loopkit.report.row import NOT_FINITE, cells, is_lost
 
 Benchmark = Mapping[str, Any]
 """The JSON of ``exit_benchmark``, read back."""
@@ -63,7 +64,7 @@ def _contest(benchmark: Benchmark) -> RenderableType:
     names = [f"{row['depth']} loop{'s' * (row['depth'] > 1)}" for row in benchmark["frontier"]]
     columns = {
         "loops\n(mean)": [f"{row.get('depth', row.get('average_loops')):.2f}" for row in rows],
-        "token\nppl": figures([row.get("token_ppl") for row in rows]),
+        "token\nppl": cells(rows, "token_ppl", figures),
         "against\nall loops": [_change(row, full) for row in rows],
         "tokens/s": [large(row["tokens_per_s"]) for row in rows],
         "speed-up": [f"{row['tokens_per_s'] / full['tokens_per_s']:.2f}x" for row in rows],
@@ -74,6 +75,8 @@ def _contest(benchmark: Benchmark) -> RenderableType:
 
 def _change(row: Mapping[str, Any], full: Mapping[str, Any]) -> str:
     """Relative change of the perplexity."""
+    if is_lost(row, "token_ppl") or is_lost(full, "token_ppl"):
+        return NOT_FINITE
     if "token_ppl" not in row or "token_ppl" not in full:
         return ABSENT
     change = row["token_ppl"] / full["token_ppl"] - 1
@@ -107,8 +110,8 @@ def _table(heading: str, names: Sequence[str], columns: Mapping[str, Sequence[st
     table.add_column(heading, overflow="fold", vertical="bottom", max_width=18)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
-    for name, *cells in zip(names, *columns.values(), strict=True):
-        table.add_row(name, *cells)
+    for name, *line in zip(names, *columns.values(), strict=True):
+        table.add_row(name, *line)
     return table
 
 

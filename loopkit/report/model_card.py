@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loopkit.report.depth_table import columns_of
+from loopkit.report.depth_table import columns_of, lines_of
 from loopkit.report.numbers import count
 from loopkit.report.page import Block, Heading, Table, Text, to_markdown
 from loopkit.report.record import Record
@@ -60,9 +60,8 @@ def _measured(record: Record) -> Iterator[Block]:
     facts += [f"after {count(result['step'])} optimizer steps"] if result.get("step") is not None else []
     yield Text(f"{', '.join(facts)}; trained depths bold.")
     columns = columns_of(result["depths"])[:SIDE]
-    cells = [column.cells(result["depths"]) for column in columns]
     names = [f"**{row['depth']}**" if row.get("trained") else str(row["depth"]) for row in result["depths"]]
-    rows = [(name, *line) for name, line in zip(names, zip(*cells, strict=True), strict=True)]
+    rows = [(name, *line) for name, line in zip(names, lines_of(columns, result["depths"]), strict=True)]
     yield Table(("depth", *(column.heading for column in columns)), rows)
 
 

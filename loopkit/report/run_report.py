@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from loopkit.report.depth_plot import plot_depths
-from loopkit.report.depth_table import columns_of, facts
+from loopkit.report.depth_table import columns_of, facts, lines_of
 from loopkit.report.model_card import model_card
 from loopkit.report.numbers import count, figure, large
 from loopkit.report.page import Block, Heading, Plot, Table, Text, to_html, to_markdown
@@ -82,10 +82,9 @@ def _facts(result: Mapping[str, Any]) -> Table:
 
 def _depths(result: Mapping[str, Any]) -> list[Block]:
     columns = columns_of(result["depths"])
-    cells = [column.cells(result["depths"]) for column in columns]
     rows = [
         (f"**{row['depth']}**" if row.get("trained") else str(row["depth"]), *written)
-        for row, written in zip(result["depths"], zip(*cells, strict=True), strict=True)
+        for row, written in zip(result["depths"], lines_of(columns, result["depths"]), strict=True)
     ]
     table = Table(("depth", *(column.heading for column in columns)), rows)
     trained = any(row.get("trained") for row in result["depths"])

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from loopkit.report.depth_plot import depth_axis
+from loopkit.report.row import drawn_at
 from loopkit.report.style import COLOURS, MARKERS, figure_of, save, style, title
 from loopkit.report.trajectory_plot import describe, draw_paths, draw_stability, has_trajectory, look
 
@@ -57,7 +58,7 @@ def draw_depths(found: Json, name: str, about: str) -> Figure:
     """State norm by loop above, perplexity by depth below, to be drawn under ``style()``."""
     drawn, (norms, perplexity) = figure_of(2, width=9.5, height=3.0)
     every: list[int] = []
-    best = min(value for arm in found["arms"].values() for value in _line(arm, "token_ppl")[1])
+    best = min((value for arm in found["arms"].values() for value in _line(arm, "token_ppl")[1]), default=0.0)
     for index, arm in enumerate(found["arms"].values()):
         drawn_as = look(index)
         depths, values = _line(arm, "state_norm.mean")
@@ -73,7 +74,7 @@ def draw_depths(found: Json, name: str, about: str) -> Figure:
     perplexity.set_ylabel("perplexity (per token)")
     perplexity.set_xlabel("depth (loops)")
     for panel in (norms, perplexity):
-        depth_axis(panel, sorted(set(every)))
+        depth_axis(panel, sorted(set(every)) or [1])
         if len(set(every)) > CROWDED:  # a few of the depths far out would press all others against the axis
             panel.set_xscale("log")
             panel.set_xlim(left=min(every) * 0.9)
@@ -92,8 +93,10 @@ def draw_tokens(found: Json, name: str, about: str) -> Figure:
     for index, (key, label) in enumerate(
         (("median", "median"), ("mean", "mean"), ("p99", "99th percentile"), ("max", "maximum"))
     ):
-        values = [_line(arm, f"state_norm.{key}")[1][-1] for arm in arms]
-        panel.plot(values, range(len(arms)), linestyle="", marker=MARKERS[index], color=COLOURS[index], label=label)
+        lines = [_line(arm, f"state_norm.{key}")[1] for arm in arms]
+        points = [(line[-1], place) for place, line in enumerate(lines) if line]
+        values, places = [value for value, _ in points], [place for _, place in points]
+        panel.plot(values, places, linestyle="", marker=MARKERS[index], color=COLOURS[index], label=label)
     panel.set_yticks(range(len(arms)), [arm["label"] for arm in arms])
     panel.invert_yaxis()
     panel.set_xscale("log")
@@ -112,15 +115,8 @@ def _line(arm: Json, figure: str) -> tuple[list[int], list[float]]:
     runs: list[Sequence[Json]] = [entry["evaluation"]["depths"] for entry in arm["seeds"].values()]
     depths, values = [], []
     for rows in zip(*runs, strict=True):
-        found = [_value(row, figure) for row in rows]
+        found = [drawn_at(row, figure) for row in rows]
         if None not in found:
             depths.append(rows[0]["depth"])
             values.append(fmean(value for value in found if value is not None))
     return depths, values
-
-
-def _value(row: Json, figure: str) -> float | None:
-    value: Any = row
-    for part in figure.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value

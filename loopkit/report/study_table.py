@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loopkit.report.numbers import figure
+from loopkit.report.row import NOT_FINITE, is_lost, value_at
 
 RELATIONS = {
     "below": "below {bound}",
@@ -84,16 +85,21 @@ def arms_markdown(found: Mapping[str, Any]) -> str:
     for arm in found["arms"].values():
         for seed, entry in arm["seeds"].items():
             first, last = entry["evaluation"]["depths"][0], entry["evaluation"]["depths"][-1]
-            norm = last.get("state_norm", {}).get("mean")
             cells = [
                 f"{arm['label']} (seed {seed})",
-                "" if norm is None else figure(norm),
-                *("" if row.get("token_ppl") is None else figure(row["token_ppl"]) for row in (first, last)),
+                _cell(last, "state_norm.mean"),
+                *(_cell(row, "token_ppl") for row in (first, last)),
                 f"{entry['tokens']:,}",
                 figure(entry["train_seconds"]),
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    """A figure of a row; empty where it was not measured."""
+    value = value_at(row, name)
+    return NOT_FINITE if is_lost(row, name) else "" if value is None else figure(value)
 
 
 def radii_markdown(found: Mapping[str, Any]) -> str:
@@ -116,4 +122,4 @@ def radii_markdown(found: Mapping[str, Any]) -> str:
 
 
 def _radius(row: Mapping[str, Any]) -> bool:
-    return "residual" in row.get("spectral_radius", {})
+    return {"max", "residual"} <= row.get("spectral_radius", {}).keys()

@@ -11,8 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loopkit.report.compare_table import depth_value
+from loopkit.report.compare_table import QUANTITIES, depth_value
 from loopkit.report.numbers import figures
+from loopkit.report.row import is_measured
 
 Row = Mapping[str, Any]
 FIGURES = (("token_ppl", "token ppl"), ("bits_per_byte", "bits per byte"), ("state_norm", "state norm, mean"))
@@ -55,9 +56,10 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     keys = list(rows[0]["values"])
-    shown = [(name, head) for name, head in FIGURES if any(_last(row, name) is not None for row in rows)]
+    last = [_last_row(row) for row in rows]
+    shown = [(name, head) for name, head in FIGURES if any(is_measured(row, QUANTITIES[name].figure) for row in last)]
     columns = [figures([row.get("loss") for row in rows])]
-    columns += [figures([_last(row, name) for row in rows]) for name, _ in shown]
+    columns += [QUANTITIES[name].cells(last) for name, _ in shown]
     body = []
     for number, row in enumerate(rows):
         values = [_short(row["values"][key]) for key in keys]
@@ -88,8 +90,13 @@ def _over_seeds(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]] | None
 
 
 def _last(row: Row, name: str) -> float | None:
+    return depth_value(_last_row(row), name)
+
+
+def _last_row(row: Row) -> Row:
+    """Figures of the last depth; empty where nothing was evaluated."""
     depths = row.get("depths")
-    return depth_value(depths[-1], name) if depths else None
+    return depths[-1] if depths else {}
 
 
 def _short(value: Any) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from loopkit.report.numbers import figure as digits
+from loopkit.report.row import drawn_at
 from loopkit.report.style import COLOURS, DASHES, INK, MARKERS, SOFT, figure_of, loop_colours, title
 
 if TYPE_CHECKING:
@@ -58,10 +61,12 @@ def draw_stability(results: Results, name: str, about: str) -> Figure:
 
 def _by_depth(panel: Axes, results: Results, figure: str, part: str | None) -> None:
     for index, (label, result) in enumerate(results.items()):
-        rows = [row for row in result["depths"] if figure in row]
-        values = [row[figure] if part is None else row[figure][part] for row in rows]
-        every = max(len(rows) // 12, 1)
-        panel.plot([row["depth"] for row in rows], values, label=label, markevery=every, **look(index))
+        name = figure if part is None else f"{figure}.{part}"
+        known = [(row["depth"], drawn_at(row, name)) for row in result["depths"]]
+        points = [(depth, value) for depth, value in known if value is not None]
+        every = max(len(points) // 12, 1)
+        depths, values = [depth for depth, _ in points], [value for _, value in points]
+        panel.plot(depths, values, label=label, markevery=every, **look(index))
     panel.set_xscale("log")
     panel.xaxis.set_major_formatter("{x:g}")
 
@@ -83,7 +88,8 @@ def _distance(panel: Axes, results: Results) -> None:
         if not has_trajectory(result):
             continue
         table = result["tables"]["trajectory"]
-        values = [max(value, _LEAST) for value in table["distance"][:-1]]  # the last one is 0 by definition
+        # the last one is 0 by definition; one that is not finite leaves a gap
+        values = [math.nan if value is None else max(value, _LEAST) for value in table["distance"][:-1]]
         every = max(len(values) // 12, 1)
         panel.plot(range(len(values)), values, label=label, markevery=every, **look(index))
     panel.set_yscale("log")
@@ -135,5 +141,6 @@ def describe(results: Results) -> str:
     for label, result in results.items():
         if has_trajectory(result):
             table = result["tables"]["trajectory"]
-            said.append(f"{label}: half way to loop {table['loops']} {table['distance'][table['loops'] // 2]:.2g} away")
+            half = digits(table["distance"][table["loops"] // 2], 2)
+            said.append(f"{label}: half way to loop {table['loops']} {half} away")
     return "Distance of the state to the last one, relative to its norm. " + "; ".join(said)

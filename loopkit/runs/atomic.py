@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from loopkit.errors import file_errors
+from loopkit.errors import UserError, file_errors
 
 
 def write_text(path: Path, text: str) -> None:
@@ -38,6 +39,24 @@ def write_json(path: Path, value: Any) -> None:
 def json_text(value: Any) -> str:
     """JSON as this project writes it."""
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def check_writable(folder: Path, remedy: str) -> None:
+    """See that files can be made in a folder, before the work whose results go there.
+
+    Args:
+        folder: The folder; where it is not there yet, the nearest one above it that is.
+        remedy: What to do where they cannot.
+
+    Raises:
+        UserError: If they cannot.
+    """
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: no file can be written there ({error.strerror}); {remedy}") from error
 
 
 def publish_folder(partial: Path, final: Path) -> None:

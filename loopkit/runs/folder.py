@@ -78,6 +78,11 @@ class RunFolder:
         return self.path / "imported"
 
     @property
+    def plugins(self) -> Path:
+        """Copies of the plugin files that the run was trained with, named by their content."""
+        return self.path / "plugins"
+
+    @property
     def report(self) -> Path:
         """The report in Markdown."""
         return self.path / "report.md"

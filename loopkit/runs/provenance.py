@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.errors import UserError, file_errors
-from loopkit.registry.schema import Schema
 from loopkit.registry.spec import Spec
 from loopkit.runs.atomic import write_json
+from loopkit.runs.plugin_files import origin
 
 PACKAGES = (
     "loopkit",
@@ -67,14 +66,8 @@ def _processor() -> str:
 
 
 def origins(specs: Iterable[Spec]) -> dict[str, str]:
-    """Who brings every component in use, by ``kind name``: package and version, or a file and its hash."""
-    return {f"{spec.kind} {spec.name}": _origin(spec.schema) for spec in specs}
-
-
-def _origin(schema: Schema) -> str:
-    if schema.provider.module:
-        return str(schema.provider)
-    return f"{schema.file} (sha256 {hashlib.sha256(schema.file.read_bytes()).hexdigest()[:12]})"
+    """Who brings every component in use, by ``kind name``: package and version, or a file; and the file's hash."""
+    return {f"{spec.kind} {spec.name}": origin(spec.schema) for spec in specs}
 
 
 def describe(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from loopkit.registry import KINDS
 from loopkit.registry.catalog import catalog
 from loopkit.runs.checkpoint import STATE, Checkpoint
 from loopkit.runs.folder import RunFolder
+from loopkit.runs.plugin_files import changed_components, is_file, provider
 from loopkit.runs.provenance import read_provenance
 
 
@@ -41,14 +43,20 @@ def load_resolved(file: Path, checkpoint: Checkpoint, overrides: Sequence[str] =
         checkpoint: The one that is to be loaded.
         overrides: Changes to it.
 
+    Warns:
+        UserWarning: If the file of a component is no longer the one that the checkpoint was trained with.
+
     Raises:
         RecipeError: With every problem; a component that is not there is named with the package that brought it.
     """
+    brought = recorded_origins(checkpoint)
     try:
-        return load_recipe(file, overrides=overrides, saved=True)
+        recipe = load_recipe(file, overrides=overrides)
     except RecipeError as error:
-        brought = recorded_origins(checkpoint)
-        raise RecipeError([_with_origin(problem, brought) for problem in error.problems]) from None
+        raise RecipeError([_with_origin(problem, brought, file) for problem in error.problems]) from None
+    for change in changed_components(brought, recipe.specs.values()):
+        warnings.warn(f"a plugin has changed since training: {change}{_copies(file)}", stacklevel=1)
+    return recipe
 
 
 def is_run_of(folder: RunFolder, recipe: Recipe) -> bool:
@@ -75,15 +83,22 @@ def run_named_before(root: Path, recipe: Recipe) -> RunFolder | None:
     return None
 
 
-def _with_origin(problem: Problem, brought: Mapping[str, str]) -> Problem:
+def _copies(file: Path) -> str:
+    """Where the run of a resolved recipe keeps its plugin files; empty where it keeps none."""
+    kept = RunFolder(file.parent).plugins
+    return f"; the files of training are in {kept}" if kept.is_dir() else ""
+
+
+def _with_origin(problem: Problem, brought: Mapping[str, str], file: Path) -> Problem:
     """The problem, with where the component comes from if it is one that is not installed."""
     if problem.path == ("plugins",):
-        return replace(problem, hint="put the file back: the run was made with it")
+        return replace(problem, hint=f"put the file back: the run was made with it{_copies(file)}")
     for name, origin in brought.items():
         kind, _, component = name.partition(" ")
         missing = kind in KINDS and component.rpartition(":")[2] not in catalog().names(kind)
         if missing and problem.message == f"no {kind} is called {component!r}":
-            where = f"it comes from {origin}, which is not installed here"
-            remedy = f"put {origin} back" if "(sha256" in origin else f"pip install {origin.replace(' ', '==')}"
+            source = origin if is_file(origin) else provider(origin)
+            where = f"it comes from {source}, which is not installed here"
+            remedy = f"put {source} back" if is_file(origin) else f"pip install {source.replace(' ', '==')}"
             return replace(problem, message=f"{problem.message}; {where}", hint=remedy)
     return problem

@@ -138,7 +138,7 @@ def figures(quantity: Quantity, rows: Rows) -> list[float]:
     """The values of a quantity at the depths it names.
 
     Raises:
-        NotMeasured: If a row does not have the figure.
+        NotMeasured: If a row does not have the figure, or it is not finite.
     """
     chosen = _rows_at(quantity.depth, sorted(rows, key=lambda row: row["depth"]))
     found = []
@@ -147,7 +147,8 @@ def figures(quantity: Quantity, rows: Rows) -> list[float]:
         for part in quantity.figure.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is None:
-            raise NotMeasured(f"{quantity.figure} of {quantity.arm} at depth {row['depth']} was not measured")
+            why = "is not finite" if quantity.figure in row.get("not_finite", ()) else "was not measured"
+            raise NotMeasured(f"{quantity.figure} of {quantity.arm} at depth {row['depth']} {why}")
         found.append(float(value))
     if not found:
         raise NotMeasured(f"{quantity.arm} was not evaluated at depth {quantity.depth}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loopkit.runs.atomic import check_writable
 from loopkit.runs.provenance import now
 from loopkit.studies.judge import Verdict, judge
 from loopkit.studies.measure import measured
@@ -36,6 +37,8 @@ def reproduce(
     Returns:
         What was written, and the verdicts.
     """
+    path = results or study.path.with_name(f"{study.name}.results.json")
+    check_writable(path.parent, "name another file with --results")  # before hours are spent
     scale = study.scale(profile)
     sequences = scale.exit_sequences or study.exit_sequences
     runs = list(planned_runs(study, profile, seeds, arms, root))
@@ -48,5 +51,4 @@ def reproduce(
         entries.setdefault(run.arm, {})[str(run.seed)] = run_entry(run, found)
     rows = rows_by_arm(entries)
     verdicts = [judge(name, claim, rows) for name, claim in study.claims.items()]
-    path = results or study.path.with_name(f"{study.name}.results.json")
     return write_results(study, profile, now(), entries, verdicts, path), verdicts

@@ -39,7 +39,7 @@ class Measurement:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.engine, self.process = engine, process
         self.settings = in_training(recipe)
-        self.trained = trained_depths(recipe)
+        self.trained = trained_depths(recipe, depth_free=engine.module.model.depth_free)
 
     def __call__(self, step: int) -> None:
         """Evaluate after so many optimizer steps; nothing happens where the recipe asks for nothing."""

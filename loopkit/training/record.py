@@ -10,6 +10,7 @@ import torch
 from loopkit.model import count_parameters
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.metrics import cut_metrics
+from loopkit.runs.plugin_files import keep_plugin_files
 from loopkit.runs.provenance import describe, origins, read_provenance, session
 from loopkit.training.ceiling import Ceiling
 from loopkit.training.setup import Setup
@@ -47,6 +48,7 @@ def record(setup: Setup, found: Ceiling, command: Sequence[str] | None) -> None:
         "ranks": setup.sizes.world,
         "ceiling": found.to_json(),
     }
+    keep_plugin_files(folder, recipe)
     write_text(folder.resolved, recipe.to_yaml())
     write_json(folder.deepspeed, setup.config)
     write_json(folder.provenance, facts)

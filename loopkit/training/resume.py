@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from loopkit.errors import UserError
+from loopkit.registry import Spec
+from loopkit.runs.plugin_files import changed_components
 
 Path = tuple[str, ...]
 
@@ -83,6 +85,30 @@ def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any], *, by_conten
             "give another experiment another name with --name"
         )
     return [_line(path, *pair) for path, pair in found.items() if _under(path, COMPUTED)]
+
+
+def check_plugins(recorded: Mapping[str, str], specs: Iterable[Spec], *, accept: bool) -> list[str]:
+    """Let a run go on if its plugin files are those that it was made with, or if the user accepts that they are not.
+
+    Args:
+        recorded: Who brought each component by ``kind name``, as the checkpoint has it.
+        specs: The components of the recipe.
+        accept: Whether ``--accept-changed-plugins`` was given.
+
+    Returns:
+        The changes that were accepted, in words.
+
+    Raises:
+        OtherRecipe: If a file has changed and that was not accepted.
+    """
+    changes = changed_components(recorded, specs)
+    if changes and not accept:
+        lines = "\n".join(f"  {change}" for change in changes)
+        raise OtherRecipe(
+            f"plugin files have changed since the run was made:\n{lines}\n"
+            "put them back (the run keeps copies in its folder plugins/), or resume with --accept-changed-plugins"
+        )
+    return changes
 
 
 def _under(path: Path, roots: Collection[Path]) -> bool:

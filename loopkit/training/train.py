@@ -24,7 +24,7 @@ from loopkit.training.preflight import preflight
 from loopkit.training.process import Process, join
 from loopkit.training.progress import Display
 from loopkit.training.record import record
-from loopkit.training.resume import check_same
+from loopkit.training.resume import check_plugins, check_same
 from loopkit.training.session import Session, Trained, last_start
 from loopkit.training.setup import Start
 from loopkit.training.start_from import weights_in
@@ -38,6 +38,7 @@ def train(
     *,
     folder: RunFolder,
     resume: bool = False,
+    accept_changed_plugins: bool = False,
     console: Console | None = None,
     verbose: bool = False,
     cache: Path | None = None,
@@ -51,6 +52,7 @@ def train(
         recipe: The resolved recipe.
         folder: Where the run goes; it must not exist, unless the run is resumed.
         resume: Go on from the newest whole checkpoint.
+        accept_changed_plugins: Resume although a plugin file is no longer the one that the run was made with.
         console: Where progress is shown; None: standard error.
         verbose: Let DeepSpeed speak too.
         cache: Folder of encoded data; None: the user's.
@@ -60,7 +62,7 @@ def train(
         RunExists: If the folder exists and the run is not resumed.
         RunBusy: If another process is training this run.
         CheckpointProblem: If there is no whole checkpoint to resume from.
-        OtherRecipe: If the recipe is not the one that the run was made with.
+        OtherRecipe: If the recipe, or a plugin file of it, is not the one that the run was made with.
         OtherData: If the data is not what the run was made with.
         ValueError: If data, sizes, patterns or devices do not fit the recipe, or a package is missing.
         Interrupted: If a signal ended training; a checkpoint has been written.
@@ -74,7 +76,8 @@ def train(
     with ExitStack() as holding:
         if resume and process.first and folder.path.is_dir():
             holding.enter_context(held(folder))
-        run, found = _prepare(recipe, folder, process, display, resume, verbose, cache, command)
+        start = _start(recipe, folder, process, resume, accept_changed_plugins, display)
+        run, found = _prepare(recipe, folder, process, display, start, resume, verbose, cache, command)
         if not resume and process.first:
             holding.enter_context(held(folder))
         return run.train(found)
@@ -85,13 +88,13 @@ def _prepare(
     folder: RunFolder,
     process: Process,
     display: Display,
+    start: Start | None,
     resume: bool,
     verbose: bool,
     cache: Path | None,
     command: Sequence[str] | None,
 ) -> tuple[Session, Ceiling]:
     """Everything that comes before the first step; the run folder is there afterwards."""
-    start = _start(recipe, folder, process, resume, display)
     if start is None and recipe.train.start_from is not None:
         weights_in(recipe.train.start_from)  # before any data is fetched
     if start is None:
@@ -116,7 +119,9 @@ def _prepare(
     return run, found
 
 
-def _start(recipe: Recipe, folder: RunFolder, process: Process, resume: bool, display: Display) -> Start | None:
+def _start(
+    recipe: Recipe, folder: RunFolder, process: Process, resume: bool, accept_changed_plugins: bool, display: Display
+) -> Start | None:
     if not resume:
         folder.refuse_existing()
         return None
@@ -125,6 +130,8 @@ def _start(recipe: Recipe, folder: RunFolder, process: Process, resume: bool, di
     earlier = recipe.identity.completed(state["recipe"])
     for change in check_same(earlier, recipe.values, by_content=located(recipe.data)):
         display.say(f"resumed with another way of computing; numbers may differ by rounding:{change}")
+    for change in check_plugins(state.get("components", {}), recipe.specs.values(), accept=accept_changed_plugins):
+        display.say(f"resumed with a changed plugin: {change}")
     display.say(f"resuming {folder.path} after step {start.place.step}")
     return start
 

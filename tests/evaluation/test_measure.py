@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.data import prepare
-from loopkit.evaluation import Origin, Result, Trained, evaluate
-from loopkit.loop import Loops
-from loopkit.recipe import component
+from loopkit.evaluation import Origin, Result, Trained, evaluate, format_depths
+from loopkit.evaluation.batches import Batches
+from loopkit.evaluation.result import row_of
+from loopkit.evaluation.trained_run import TrainedRun, trained_depths
+from loopkit.loop import Loops, Step
+from loopkit.recipe import component, load_recipe
 from loopkit.registry.catalog import catalog
+from loopkit.report.depth_table import spell_trained
+from loopkit.runs import Checkpoint, RunFolder
 from tests.data.toys import Choice, Data, Squares
 
 MakeCase = Callable[..., Any]
@@ -169,6 +175,75 @@ def test_a_loop_that_knows_its_length_is_run_once_per_depth(make_case: MakeCase)
     assert result.core_calls == 7 * result.batches
     assert "each depth is a pass of its own" in result.notes[0]
     assert losses(result) == pytest.approx(one, rel=1e-6)
+
+
+class _Hurried(nn.Module):
+    """A carry whose value depends on how many loops the run has."""
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return s * (1 + 2 / step.loops.total)
+
+
+def test_depths_read_as_trained_share_the_trained_pass(make_case: MakeCase) -> None:
+    """Loop k of a run of as many loops as training ran, where that is another thing than a run of k; a depth beyond
+    training is a run of its own. Exactly so many core calls are made, and the result says so."""
+    case = make_case("model.readout=raw")
+    case.model.carry, case.model.depth_free = _Hurried(), False
+    result = run(case, [1, 2, 3, 6], read_as="trained")
+    assert result.passes == "2"
+    assert result.core_calls == (3 + 6) * result.batches
+    assert "depths up to those of training are read from one pass" in result.notes[0]
+    got, alone = losses(result), losses(run(case, [1, 2, 3, 6]))
+    scoring = case.prepared.splits["validation"].scoring(case.recipe.data.length)
+    for depth in (1, 2, 3, 6):
+        total = 0.0
+        with torch.no_grad():
+            for batch in Batches(scoring, 4, torch.device("cpu")):
+                t = case.model.eval().run(batch, Loops.fixed(max(depth, 4)))
+                total += t.nll([depth], at=max(depth, 4)).double().sum().item()
+        assert got[depth] == pytest.approx(total / result.conditions.tokens_scored, rel=1e-6)
+        assert (got[depth] == pytest.approx(alone[depth], rel=1e-9)) == (depth in (1, 6)), depth
+
+
+@pytest.mark.parametrize(
+    ("supervision", "schedule", "depth_free", "read_as", "expected"),
+    [
+        ("per_loop", "{type: fixed, loops: 4}", True, "depth", [1, 2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", True, "depth", [2, 3, 4]),
+        ("{type: last_n, n: 2}", "{type: fixed, loops: 4}", True, "trained", [3, 4]),
+        ("per_loop", "{type: fixed, loops: 4}", False, "depth", [4]),
+        ("per_loop", "{type: fixed, loops: 4}", False, "trained", [1, 2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", False, "depth", [2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", False, "trained", [4]),
+        ("{type: last_n, n: 2}", "{type: uniform, min: 2, max: 4}", False, "trained", [3, 4]),
+    ],
+)
+def test_only_depths_read_as_in_training_are_marked(
+    supervision: str, schedule: str, depth_free: bool, read_as: Any, expected: list[int], root: Path
+) -> None:
+    """Where the loop depends on its length, loop k of a run of k was trained by runs of k alone."""
+    overrides = [f"objective.supervision={supervision}", f"train.schedule={schedule}"]
+    recipe = load_recipe(root / "recipes" / "wikitext_44m_raw.yaml", ["smoke"], overrides)
+    trained = trained_depths(recipe, depth_free=depth_free, read_as=read_as)
+    assert [depth for depth in range(1, 9) if trained.covers(depth)] == expected
+    assert trained.max == 4
+    assert spell_trained(trained.to_json()) == format_depths(expected)
+    assert [row_of(depth, trained, {})["trained"] for depth in expected] == [True] * len(expected)
+
+
+@pytest.mark.parametrize(
+    ("written", "max_depth", "expected"),
+    [(None, None, [1, 2, 3, 4, 8]), (None, 6, [1, 2, 3, 4]), ("2-3", None, [2, 3])],
+)
+def test_an_evaluation_looks_beyond_training(
+    written: str | None, max_depth: int | None, expected: list[int], make_case: MakeCase
+) -> None:
+    """Unless told otherwise: the trained range and twice its end, as far as the model can run, or the recipe's."""
+    case = make_case("train.schedule={type: fixed, loops: 4}", f"evaluate.depths={written or 'null'}")
+    case.model.max_depth = max_depth
+    checkpoint = Checkpoint(Path("checkpoints/step-00000001"), 1)
+    opened = TrainedRun(RunFolder(Path("run")), checkpoint, case.recipe, "", case.model, case.prepared.tokenizer)
+    assert opened.depths == expected
 
 
 def test_depths_beyond_the_model_are_refused_with_the_reason(make_case: MakeCase) -> None:

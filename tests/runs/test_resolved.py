@@ -10,6 +10,7 @@ import pytest
 from loopkit.recipe import RecipeError, load_recipe, yaml_text
 from loopkit.registry.catalog import catalog
 from loopkit.runs.checkpoint import STATE, Checkpoint
+from loopkit.runs.plugin_files import changed_components
 from loopkit.runs.provenance import origins
 from loopkit.runs.resolved import load_resolved, recorded_origins
 from tests.registry.test_catalog import SOURCE, install
@@ -32,7 +33,7 @@ def test_a_missing_package_is_named_with_its_version(tmp_path: Path, monkeypatch
         file, checkpoint = written(tmp_path)
         assert load_resolved(file, checkpoint).model.readout.name == "loud"
     catalog.cache_clear()
-    assert recorded_origins(checkpoint)["readout loud"] == "mine_loud 1.2"
+    assert recorded_origins(checkpoint)["readout loud"].startswith("mine_loud 1.2 (sha256 ")
     assert recorded_origins(checkpoint)["core stack"].startswith("loopkit")
     with pytest.raises(RecipeError, match=r"is called 'loud'; it comes from mine_loud 1\.2, which is not installed"):
         load_resolved(file, checkpoint)
@@ -75,3 +76,49 @@ def test_a_run_is_read_although_a_new_one_would_be_refused(tmp_path: Path) -> No
     assert load_resolved(file, checkpoint, ["evaluate.stride=8"]).evaluate.stride == 8
     with pytest.raises(RecipeError, match=r"evaluate\.stride"):
         load_resolved(file, checkpoint, ["evaluate.batch=2"])
+
+
+def test_a_changed_plugin_file_is_warned_about(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """A file that was moved is the same file; another content is told, with both hashes, and where the old one is."""
+    plugin = tmp_path / "loud.py"
+    plugin.write_text(SOURCE.format(name="loud"))
+    file, checkpoint = written(tmp_path, plugins=[plugin])
+    load_resolved(file, checkpoint)
+    moved = plugin.rename(tmp_path / "elsewhere.py")
+    load_resolved(file, checkpoint, [f"plugins=[{moved}]"])
+    assert not recwarn.list
+    plugin.write_text(moved.read_text() + "\n# louder\n")
+    (tmp_path / "plugins").mkdir()
+    with pytest.warns(
+        UserWarning, match=r"readout loud: trained with .*loud.py \(sha256 \w{12}\), now .*sha256"
+    ) as told:
+        load_resolved(file, checkpoint)
+    assert f"the files of training are in {tmp_path / 'plugins'}" in str(told[0].message)
+    plugin.unlink()
+    with pytest.raises(RecipeError, match=r"put the file back: .*; the files of training are in"):
+        load_resolved(file, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changed"),
+    [
+        ("mine_loud 1.2", False),
+        ("mine_loud 1.1", True),
+        ("mine_loud 1.2 (sha256 0123456789ab)", True),
+        ("other_package 1.2", True),
+        ("loopkit 9.9", True),
+    ],
+)
+def test_a_changed_package_is_warned_about(
+    recorded: str, changed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its version where no hash was noted, else by the file of its component, as an editable install changes it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    catalog.cache_clear()
+    install(tmp_path, "mine_loud", "loud", SOURCE.format(name="loud"))
+    recipe = load_recipe("wikitext_44m_raw", overrides=["model.readout=loud"])
+    catalog.cache_clear()
+    specs = list(recipe.specs.values())
+    own = {name: "loopkit 0.0.1" for name, origin in origins(specs).items() if origin.startswith("loopkit")}
+    found = changed_components(own | {"readout loud": recorded}, specs)
+    assert [change.partition(":")[0] for change in found] == (["readout loud"] if changed else [])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.errors import UserError
 from loopkit.recipe import RecipeError
-from loopkit.studies import load_study
+from loopkit.studies import load_study, reproduce
 from loopkit.studies.results import run_entry
 from loopkit.studies.runs import planned_runs
 
@@ -96,3 +97,11 @@ def test_a_faulty_study_is_refused_with_its_line(tmp_path: Path, old: str, new: 
 def test_an_unknown_study_gets_a_hint() -> None:
     with pytest.raises(RecipeError, match="did you mean 'readout_blind_spot'"):
         load_study("readout_blindspot")
+
+
+def test_results_that_cannot_be_written_are_refused_first(tmp_path: Path) -> None:
+    """Before a run is planned: a file stands where the folder of the results should be."""
+    (tmp_path / "taken").write_text("")
+    study = load_study(write(tmp_path, BASE))
+    with pytest.raises(UserError, match=r"taken: no file can be written there .*--results"):
+        reproduce(study, profile="nothing of this name", results=tmp_path / "taken" / "results.json")

@@ -17,10 +17,13 @@ from loopkit.training.train import Trained, train
 CLOCK = {"tokens_per_s", "mfu", "step_s", "peak_memory_bytes"}
 
 
-def fit(recipe: Recipe, folder: Path, *, resume: bool = False, console: Console | None = None) -> Trained:
+def fit(
+    recipe: Recipe, folder: Path, *, resume: bool = False, console: Console | None = None, **options: Any
+) -> Trained:
     """Train, with the cache beside the run."""
     shown = Console(file=io.StringIO()) if console is None else console
-    return train(recipe, folder=RunFolder(folder), resume=resume, console=shown, cache=folder.parent / "cache")
+    cache = folder.parent / "cache"
+    return train(recipe, folder=RunFolder(folder), resume=resume, console=shown, cache=cache, **options)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

@@ -215,6 +215,8 @@ def test_other_text_of_equal_length_is_refused(recipe: Maker, whole: Path, tmp_p
     file.write_text(file.read_text().replace("short", "sharp"))
     with pytest.raises(OtherData, match="as many tokens, but not the same ones"):
         fit(recipe("train.steps=9", setting), tmp_path / "run", resume=True)
+
+
 def test_a_run_from_before_an_option_resumes(
     recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

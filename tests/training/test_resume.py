@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loopkit.recipe import Recipe, load_recipe
+from loopkit.runs import RunFolder
 from loopkit.training.resume import OtherRecipe, check_same, differences
+from tests.training.runs import fit
 
 RECIPE: dict[str, Any] = {
     "seed": 42,
@@ -81,3 +85,41 @@ def test_loops_drawn_per_micro_step_tie_the_micro_batch() -> None:
     wanted["train"]["micro_batch"] = 2
     with pytest.raises(OtherRecipe, match=r"train\.micro_batch"):
         check_same(saved, wanted)
+
+
+PLUGIN = """
+from torch import Tensor
+
+from loopkit.components.readout import RawReadout
+from loopkit.registry import register
+
+
+@register("readout", "own")
+class Own(RawReadout):
+    \"\"\"The state itself.\"\"\"
+
+    def __init__(self) -> None:
+        super().__init__()
+"""
+
+
+def test_a_changed_plugin_file_stops_a_resume(recipe_file: Path, tmp_path: Path) -> None:
+    """Unless it is accepted; the run keeps the file of each half, whatever becomes of the original."""
+    plugin = tmp_path / "own.py"
+    plugin.write_text(PLUGIN)
+
+    def resolved(steps: int) -> Recipe:
+        overrides = ["model.readout=own", f"train.steps={steps}", "evaluate.tasks.perplexity=false"]
+        return load_recipe(recipe_file, (), overrides, plugins=[plugin])
+
+    fit(resolved(1), tmp_path / "run")
+    plugin.write_text(PLUGIN + "# changed\n")
+    with pytest.raises(OtherRecipe, match=r"readout own: trained with .*\n.*--accept-changed-plugins"):
+        fit(resolved(2), tmp_path / "run", resume=True)
+    plugin.write_text(PLUGIN)
+    fit(resolved(2), tmp_path / "run", resume=True)
+    plugin.write_text(PLUGIN + "# changed\n")
+    fit(resolved(3), tmp_path / "run", resume=True, accept_changed_plugins=True)
+    fit(resolved(4), tmp_path / "run", resume=True)  # the newest checkpoint was made with the changed file
+    kept = sorted(path.read_text() for path in RunFolder(tmp_path / "run").plugins.iterdir())
+    assert kept == sorted([PLUGIN, PLUGIN + "# changed\n"])

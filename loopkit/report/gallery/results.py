@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loopkit.report.depth_table import columns_of
+from loopkit.report.depth_table import columns_of, lines_of
 from loopkit.report.gallery.evidence import Evidence
 from loopkit.report.gallery.small_plot import loop_bars
 from loopkit.report.markdown import link, printed, prose, table
@@ -47,10 +47,9 @@ def depths_table(evaluation: Json) -> str:
     """Figures by depth; trained depths in bold."""
     rows = evaluation["depths"]
     columns = columns_of(rows)[:WIDEST]
-    cells = [column.cells(rows) for column in columns]
     lines = [
         (f"**{row['depth']}**" if row.get("trained") else str(row["depth"]), *written)
-        for row, written in zip(rows, zip(*cells, strict=True), strict=True)
+        for row, written in zip(rows, lines_of(columns, rows), strict=True)
     ]
     note = f"Trained depths are in bold. {prose(evaluation.get('slice', ''))}"
     return table(("depth", *(column.heading for column in columns)), lines, numbers=True) + f"\n\n{note}"

@@ -37,7 +37,8 @@ def evaluation_page(result: Path, rows: Mapping[str, str], units: Mapping[str, s
     parts = [
         "# The JSON of an evaluation",
         "`loopkit eval --json` prints it, and every evaluation is kept so in `eval/` of its run. **What was not "
-        "measured is absent, never zero.** A figure that is not finite is only named, in its row's `not_finite`.",
+        "measured is absent, never zero.** A figure that is not finite is only named, in its row's `not_finite`; in "
+        "`tables` it is `null`, and named in the result's own `not_finite`.",
         "## Where the model came from",
         _fields(result, "Origin"),
         "## How it was evaluated",
