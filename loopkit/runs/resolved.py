@@ -28,19 +28,22 @@ def recorded_origins(checkpoint: Checkpoint) -> dict[str, str]:
     return found
 
 
-def load_resolved(file: Path, checkpoint: Checkpoint, overrides: Sequence[str] = ()) -> Recipe:
+def load_resolved(
+    file: Path, checkpoint: Checkpoint, overrides: Sequence[str] = (), plugins: Sequence[Path] = ()
+) -> Recipe:
     """Read a run's resolved recipe.
 
     Args:
         file: The recipe.
         checkpoint: The one that is to be loaded.
         overrides: Changes to it.
+        plugins: Files with further components, beside those that the run was made with.
 
     Raises:
         RecipeError: With every problem; a component that is not there is named with the package that brought it.
     """
     try:
-        return load_recipe(file, overrides=overrides)
+        return load_recipe(file, overrides=overrides, plugins=plugins)
     except RecipeError as error:
         brought = recorded_origins(checkpoint)
         raise RecipeError([_with_origin(problem, brought) for problem in error.problems]) from None

@@ -19,7 +19,7 @@ STAGES = {
     "engine start": ("loopkit.training.setup", "Setup.engine"),
     "first step": ("loopkit.training.trainer", "Trainer.step"),
     "evaluation": ("loopkit.training.measure", "Measurement._evaluate"),
-    "writing a checkpoint": ("loopkit.training.checkpoint", "_save_model"),
+    "writing a checkpoint": ("loopkit.training.keeper", "Keeper.save"),
     "end": ("loopkit.training.session", "Session._end"),
 }
 """Where each stage begins: the function before which the rank breaks."""

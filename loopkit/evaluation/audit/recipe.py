@@ -28,12 +28,17 @@ def audit_recipe(recipe: Recipe) -> Audit:
     rows, length = subject.batch.tokens.shape
     return Audit(
         subject=recipe.name,
-        measured_on=f"a surrogate at its first weights: width {subject.model.width} instead of {recipe.model.width}, "
+        measured_on=f"a surrogate at its first weights: width {subject.model.width}{_full(subject, recipe)}, "
         f"{subject.model.layers} layers, {subject.loops.total} loops, {rows} x {length} random tokens, fp64",
         scale=scale,
         recurrence=Recurrence(),
         remedies=found,
     )
+
+
+def _full(subject: Subject, recipe: Recipe) -> str:
+    """The recipe's own width, if the surrogate is narrower."""
+    return "" if subject.model.width == recipe.model.width else f" instead of {recipe.model.width}"
 
 
 def warn_of_blind_spot(recipe: Recipe) -> str | None:
