@@ -47,9 +47,9 @@ def command(
     if is_run(what, runs):
         from loopkit.evaluation.audit import audit_run
 
-        if profiles or overrides or plugins:
-            raise UserError("a run is audited as it was trained; --profile, --set and --plugins are for recipes")
-        found = audit_run(what, step=step, device=_device(device), root=runs)
+        if profiles or overrides:
+            raise UserError("a run is audited as it was trained; --profile and --set are for recipes")
+        found = audit_run(what, step=step, device=_device(device), plugins=plugins, root=runs)
     else:
         recipe = load_recipe(what, profiles, overrides, plugins=plugins, installed=not no_plugins)
         if step is not None:

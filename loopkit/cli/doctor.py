@@ -144,5 +144,7 @@ def _recipe_folders(installed: bool) -> list[dict[str, str]]:
         if package != "loopkit":
             count = len(list(folder.glob("*.yaml")))
             state = "ready" if count else f"there is no recipe in {folder}"
-            rows.append(_row(f"{count} recipes", package, None, state) | {"file": str(folder)})
+            rows.append(
+                _row(f"{count} recipe{'' if count == 1 else 's'}", package, None, state) | {"file": str(folder)}
+            )
     return rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loopkit.cli.completion import run_words
-from loopkit.cli.options import json_option
+from loopkit.cli.options import json_option, plugin_files_option
 from loopkit.cli.ranks import nproc_option, start_ranks
 from loopkit.errors import file_errors
 
@@ -56,6 +56,7 @@ REMEDY = "No result was written, and texts that were stay: the same command goes
 @click.option(
     "--set", "-s", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value under evaluate or data."
 )
+@plugin_files_option
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @click.option("--no-write", is_flag=True, help="Print the figures alone; leave the run's folder as it is.")
 @nproc_option
@@ -74,6 +75,7 @@ def command(
     exits: tuple[str, ...],
     tasks: tuple[str, ...],
     overrides: tuple[str, ...],
+    plugins: tuple[Path, ...],
     runs: Path,
     no_write: bool,
     nproc: int | None,
@@ -106,7 +108,8 @@ def command(
 
     with one_voice(REMEDY):
         place, shard = _join(device)
-        opened = open_run(folder.path, step=step, overrides=(*overrides, *chosen), tasks=tasks, device=place)
+        changes = (*overrides, *chosen)
+        opened = open_run(folder.path, step=step, overrides=changes, tasks=tasks, plugins=plugins, device=place)
         for warning in opened.warnings if shard.rank == 0 else ():
             click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
         if shard.world > 1 and (alone := _alone(opened, exits)):
@@ -176,8 +179,6 @@ def _show(found: Mapping[str, Any], report: Callable[[Mapping[str, Any]], Render
     """Print figures, before anything that may fail."""
     import json
 
-    from loopkit.report import console
-
     if as_json:
         click.echo(json.dumps(found, indent=2, allow_nan=False))
     else:
@@ -231,11 +232,13 @@ def _benchmark(
     """What early exit by each rule saves and costs, beside every fixed depth."""
     from loopkit.evaluation.exit_benchmark import exit_benchmark
     from loopkit.recipe import component
+    from loopkit.registry.catalog import catalog
     from loopkit.report.exit_table import exit_report
     from loopkit.report.frontier_plot import plot_frontier
     from loopkit.runs import write_json
 
-    exits = {name: component("exit", name).build() for name in names}
+    known = catalog().with_files(Path(file) for file in opened.recipe.values["plugins"])
+    exits = {name: component("exit", name, among=known).build() for name in names}
     found = exit_benchmark(opened.model, prepared, opened.recipe.evaluate, exits, **shared)
     _show(found, exit_report, as_json)
     if write:

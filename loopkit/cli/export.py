@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from loopkit.cli.completion import run_words
-from loopkit.cli.options import json_option
+from loopkit.cli.options import json_option, plugin_files_option
 
 
 @click.command("export")
@@ -18,10 +18,18 @@ from loopkit.cli.options import json_option
 @click.option(
     "--dtype", type=click.Choice(["fp32", "bf16", "fp16"]), help="Type of all tensors; as imported, else fp32."
 )
+@plugin_files_option
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @json_option
 def command(
-    run: str | None, target: str, out: Path, step: int | None, dtype: str | None, runs: Path, as_json: bool
+    run: str | None,
+    target: str,
+    out: Path,
+    step: int | None,
+    dtype: str | None,
+    plugins: tuple[Path, ...],
+    runs: Path,
+    as_json: bool,
 ) -> None:
     """Write the model of RUN, a folder or a name under runs/, as a checkpoint folder. Without RUN, the newest.
 
@@ -32,7 +40,7 @@ def command(
 
     from loopkit.interop import export_run
 
-    made = export_run(run, out, step=step, dtype=dtype, root=runs)
+    made = export_run(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
     for warning in made.warnings:
         click.echo(f"warning: {warning}; using step {made.step}", err=True)
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopkit.cli.completion import run_words
-from loopkit.cli.options import json_option
+from loopkit.cli.options import json_option, plugin_files_option
 from loopkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--step", type=click.IntRange(min=0), help="Checkpoint of this optimizer step; the newest if not given.")
 @click.option("--dtype", type=click.Choice(["fp32", "bf16_autocast"]), help="Arithmetic; the recipe's if not given.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@plugin_files_option
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
 @json_option
 def command(
@@ -55,6 +56,7 @@ def command(
     step: int | None,
     dtype: str | None,
     device: str,
+    plugins: tuple[Path, ...],
     runs: Path,
     as_json: bool,
 ) -> None:
@@ -77,7 +79,7 @@ def command(
     from loopkit.inference import Sampling, not_cacheable
 
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    opened = open_run(run, step=step, device=place, root=runs)
+    opened = open_run(run, step=step, plugins=plugins, device=place, root=runs)
     for warning in opened.warnings:
         click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
     if parts := not_cacheable(opened.model):

@@ -57,11 +57,11 @@ def _recipes(installed: bool) -> list[dict[str, object]]:
         try:
             recipe = load_recipe(path, installed=installed)
             rows.append({"name": name, "summary": recipe.description, "path": str(path)})
-        except RecipeError as error:
+        except RecipeError:
             rows.append(
                 {
                     "name": name,
-                    "summary": f"has {len(error.problems)} problems: loopkit validate {name}",
+                    "summary": f"cannot be read: loopkit validate {name}",
                     "path": str(path),
                 }
             )

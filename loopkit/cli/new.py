@@ -18,16 +18,18 @@ def command() -> None:
 
 @command.command("plugin")
 @click.argument("name")
-@click.option("--kind", required=True, help="What it decides; loopkit list shows the kinds.")
+@click.option(
+    "--kind", "kinds", required=True, multiple=True, help="What it decides; loopkit list shows the kinds; may repeat."
+)
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder that gets the package's folder.")
-def plugin(name: str, kind: str, out: Path) -> None:
-    """Write an installable package NAME with a small component of a kind, a recipe, and a test that runs the kit."""
+def plugin(name: str, kinds: tuple[str, ...], out: Path) -> None:
+    """Write an installable package NAME with a small component of each kind, a recipe, and a test that runs the kit."""
     from loopkit.testing.scaffold import names_of, plugin_files, refuse, write_files
 
     folder = out / name
     refuse(folder)
-    names = names_of(name, kind)
-    files = plugin_files(names, kind)
+    names = names_of(name, kinds)
+    files = plugin_files(names, kinds)
     write_files(folder, files)
     for file in files:
         click.echo(f"wrote {folder / file}")

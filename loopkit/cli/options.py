@@ -34,11 +34,16 @@ def recipe_options(command: Function) -> Function:
 
 def plugin_options(command: Function) -> Function:
     """``--plugins`` and ``--no-plugins``: which components exist."""
-    file = click.Path(path_type=Path)
     command = click.option("--no-plugins", is_flag=True, help="Leave installed plugins out.")(command)
-    return click.option("--plugins", multiple=True, type=file, help="A Python file with components; may repeat.")(
-        command
-    )
+    return plugin_files_option(command)
+
+
+plugin_files_option = click.option(
+    "--plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A Python file with components; may repeat.",
+)
 
 
 def exit_code_help(command: click.Command) -> click.Command:

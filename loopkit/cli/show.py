@@ -13,6 +13,7 @@ from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.recipe import Recipe
+    from loopkit.registry.kinds import Kind
     from loopkit.registry.schema import Schema
 
 
@@ -32,14 +33,20 @@ def command(
 ) -> None:
     """Show a recipe with every default written out, or a component with its options.
 
-    A component is named by its name, or by kind/name where several kinds share it: readout/norm.
+    A component is named by its name, or by kind/name where several kinds share it: readout/norm. The name of a kind
+    shows its contract.
     """
     import json
 
     from loopkit.recipe import load_recipe
     from loopkit.recipe.describe import describe
+    from loopkit.registry import KINDS
     from loopkit.registry.catalog import catalog
 
+    if what in KINDS and not as_json and not Path(what).exists():
+        known = catalog(not no_plugins).with_files(plugins)
+        _show_kind(KINDS[what], known.names(what), [f"{kind}/{what}" for kind in KINDS if what in known.names(kind)])
+        return
     schemas = _named(what, catalog(not no_plugins).with_files(plugins))
     if len(schemas) > 1 and not as_json:
         names = ", ".join(f"{schema.kind}/{schema.name}" for schema in schemas)
@@ -71,6 +78,34 @@ def command(
             _show_origins(recipe)
         else:
             click.echo(recipe.to_yaml(), nl=False)
+
+
+def _show_kind(kind: Kind, names: list[str], namesakes: list[str]) -> None:
+    """The contract of a kind, from its source text, and the components that keep it."""
+    import ast
+    import inspect
+
+    from loopkit.registry.catalog import COMPONENTS
+    from loopkit.report.console import console
+    from loopkit.report.reference.docstring import plain
+
+    file = COMPONENTS / f"{kind.name}.py"
+    file = file if file.is_file() else COMPONENTS / kind.name / "__init__.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    contract = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.contract)
+    out = console()
+    out.print(kind.name, style="bold")
+    out.print(f"{kind.summary}\n\n{kind.contract}: {plain(ast.get_docstring(contract) or '')}")
+    for method in contract.body:
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+            returns = f" -> {ast.unparse(method.returns)}" if method.returns else ""
+            out.print(f"\n{method.name}({ast.unparse(method.args)}){returns}", style="bold")
+            out.print(inspect.cleandoc(plain(ast.get_docstring(method) or "")))
+    out.print(f"\nwiring: {', '.join(kind.wiring) or 'none'}")
+    out.print(f"components: {', '.join(names)}")
+    if namesakes:
+        out.print(f"components with the name of the kind: {', '.join(namesakes)}")
+    out.print(f"source: {file}:{contract.lineno}", soft_wrap=True)
 
 
 def _named(what: str, known: object) -> list[Schema]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -81,6 +81,7 @@ def open_run(
     step: int | None = None,
     overrides: tuple[str, ...] = (),
     tasks: Sequence[str] = (),
+    plugins: Sequence[Path] = (),
     device: torch.device | str | None = None,
     root: Path = Path("runs"),
 ) -> TrainedRun:
@@ -92,6 +93,7 @@ def open_run(
         overrides: Changes to its recipe, for what does not touch the model: ``evaluate.batch=4``.
         tasks: Ask these alone, as name or name=type, and no probes; empty asks what the recipe does. Overrides come
             after, and may set their options.
+        plugins: Files with further components, beside those that the run was made with.
         device: Where the model goes; None is the CPU.
         root: Where runs lie.
 
@@ -102,8 +104,9 @@ def open_run(
     """
     folder = RunFolder.open(run, root)
     checkpoint, warnings = choose_checkpoint(folder, step)
-    trained = load_resolved(folder.resolved, checkpoint)
-    recipe = load_resolved(folder.resolved, checkpoint, (*_only(tasks, trained), *overrides))
+    trained = load_resolved(folder.resolved, checkpoint, plugins=plugins)
+    recipe = load_resolved(folder.resolved, checkpoint, (*_only(tasks, trained), *overrides), plugins)
+    trained = _without_plugins(trained, plugins)
     tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
     schedule: Schedule = recipe.train.schedule.build()
     model = build_model(
@@ -115,6 +118,12 @@ def open_run(
     )
     load_weights(model, checkpoint.path / WEIGHTS)
     return TrainedRun(folder, checkpoint, recipe, trained.hash, model.eval(), tokenizer, tuple(warnings))
+
+
+def _without_plugins(recipe: Recipe, plugins: Sequence[Path]) -> Recipe:
+    """The recipe as the run has it: files of the command line are not part of its identity."""
+    own = [file for file in recipe.values["plugins"] if Path(file).resolve() not in {f.resolve() for f in plugins}]
+    return replace(recipe, values={**recipe.values, "plugins": own}) if plugins else recipe
 
 
 def _only(tasks: Sequence[str], recipe: Recipe) -> list[str]:

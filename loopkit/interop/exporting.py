@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,7 @@ def export_run(
     *,
     step: int | None = None,
     dtype: str | None = None,
+    plugins: Sequence[Path] = (),
     root: Path = Path("runs"),
 ) -> Exported:
     """Write the model of a run in Hugging Face form.
@@ -65,6 +66,7 @@ def export_run(
         out: The folder to write; it appears whole or not at all.
         step: The checkpoint after so many optimizer steps; None takes the newest whole one.
         dtype: ``fp32``, ``bf16`` or ``fp16``; None keeps the types of the imported folder, and is fp32 otherwise.
+        plugins: Files with further components, beside those that the run was made with.
         root: Where runs lie.
 
     Raises:
@@ -77,7 +79,7 @@ def export_run(
         raise UserError(f"{out} already exists; give the exported model another folder with --out")
     folder = RunFolder.open(run, root)
     checkpoint, warnings = choose_checkpoint(folder, step)
-    recipe = load_resolved(folder.resolved, checkpoint)
+    recipe = load_resolved(folder.resolved, checkpoint, plugins=plugins)
     tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
     model = on_meta(recipe, tokenizer)
     weights, shapes = TensorFile(checkpoint.path / WEIGHTS), shapes_of(model)

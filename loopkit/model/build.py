@@ -7,6 +7,7 @@ from torch import nn
 
 from loopkit.errors import UserError
 from loopkit.model.looped import LoopedModel
+from loopkit.model.registered import check_registered
 from loopkit.model.tie import tie
 from loopkit.recipe.format import Model
 
@@ -34,7 +35,8 @@ def build_model(
         mean_loops: Loops that ``init`` counts on; ``None``: ``max_loops``.
 
     Raises:
-        ValueError: If the section's table is too small for the tokenizer.
+        UserError: If the section's table is too small for the tokenizer, or a component holds modules or tensors that
+            it does not register.
     """
     rows = vocabulary if model.vocabulary is None else model.vocabulary
     if rows < vocabulary:
@@ -44,6 +46,7 @@ def build_model(
         )
     with torch.device("meta"):
         built = LoopedModel(model, vocabulary=rows, max_length=max_length, max_loops=max_loops)
+    check_registered(built)
     device = torch.device("cpu" if device is None else device)
     if device.type == "meta":
         return built

@@ -32,7 +32,9 @@ class Origin:
     folder: FilePath = FilePath()
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else self.layer
+        if not self.file:
+            return self.layer
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True)

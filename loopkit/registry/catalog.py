@@ -28,10 +28,12 @@ class ComponentError(UserError):
 class UnknownComponent(ComponentError):
     """No component of this kind has this name; carries a hint for the user."""
 
-    def __init__(self, kind: str, name: object, names: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, names: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
         names = sorted(names)
         super().__init__(f"no {kind} is called {name!r}")
-        self.hint = f"{did_you_mean(str(name), names)}loopkit list {kind}"
+        others = " and ".join(elsewhere)
+        known = f"{name!r} is the name of another kind: {others}; " if others else ""
+        self.hint = f"{known}{did_you_mean(str(name), names)}loopkit list {kind}"
 
 
 class AmbiguousComponent(ComponentError):
@@ -90,7 +92,8 @@ class Catalog:
         package, _, bare = name.rpartition(":")
         found = [o for o in self.of(kind) if o.name == bare and package in ("", o.provider.package)]
         if not found:
-            raise UnknownComponent(kind, name, self.names(kind))
+            elsewhere = [other for other in KINDS if other != kind and bare in self.names(other)]
+            raise UnknownComponent(kind, name, self.names(kind), elsewhere)
         builtin = [offer for offer in found if offer.builtin]
         if not builtin and len(found) > 1:
             raise AmbiguousComponent(kind, bare, found)

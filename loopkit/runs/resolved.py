@@ -35,13 +35,16 @@ def recorded_origins(checkpoint: Checkpoint) -> dict[str, str]:
     return found
 
 
-def load_resolved(file: Path, checkpoint: Checkpoint, overrides: Sequence[str] = ()) -> Recipe:
+def load_resolved(
+    file: Path, checkpoint: Checkpoint, overrides: Sequence[str] = (), plugins: Sequence[Path] = ()
+) -> Recipe:
     """Read a run's resolved recipe.
 
     Args:
         file: The recipe.
         checkpoint: The one that is to be loaded.
         overrides: Changes to it.
+        plugins: Files with further components, beside those that the run was made with.
 
     Warns:
         UserWarning: If the file of a component is no longer the one that the checkpoint was trained with.
@@ -51,7 +54,7 @@ def load_resolved(file: Path, checkpoint: Checkpoint, overrides: Sequence[str] =
     """
     brought = recorded_origins(checkpoint)
     try:
-        recipe = load_recipe(file, overrides=overrides)
+        recipe = load_recipe(file, overrides=overrides, plugins=plugins, saved=True)
     except RecipeError as error:
         raise RecipeError([_with_origin(problem, brought, file) for problem in error.problems]) from None
     for change in changed_components(brought, recipe.specs.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +143,11 @@ class Case:
 
 
 def cases(
-    component: str | type, *, options: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None
+    component: str | type,
+    *,
+    options: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    plugins: Sequence[Path] = (),
 ) -> list[Case]:
     """Every check of a component, each to be called.
 
@@ -152,16 +156,21 @@ def cases(
         options: Options to build it with, as a recipe would write them; the kit guesses small values for required ones
             that are numbers, choices or components.
         model: Components to have around it, by kind, where it cannot work with the kit's own.
+        plugins: Files with further components.
 
     Raises:
         NoSubject: If there is no such component.
     """
-    subject = find(component, options, model)
+    subject = find(component, options, model, plugins)
     return [Case(subject, check) for check in checks_of(subject.schema.kind).values()]
 
 
 def check(
-    component: str | type, *, options: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None
+    component: str | type,
+    *,
+    options: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    plugins: Sequence[Path] = (),
 ) -> None:
     """Run every check of a component; the arguments are those of ``cases``.
 
@@ -170,7 +179,7 @@ def check(
         NoSubject: If there is no such component.
     """
     found: list[str] = []
-    for case in cases(component, options=options, model=model):
+    for case in cases(component, options=options, model=model, plugins=plugins):
         try:
             case()
         except NotChecked:

@@ -7,6 +7,7 @@ option is used.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Options to build it with, such as '{\"heads\": 2}'; the kit guesses required numbers and choices.",
     )
     group.addoption(
+        "--loopkit-plugins",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="A Python file with further components that the component or --loopkit-model names; may repeat.",
+    )
+    group.addoption(
         "--loopkit-model",
         metavar="JSON",
         help='Components to have around it, by kind, such as \'{"start": "two_streams"}\'.',
@@ -41,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Without paths, the components alone are checked."""
     if not config.getoption("loopkit_component"):
-        if config.getoption("loopkit_options") or config.getoption("loopkit_model"):
-            raise pytest.UsageError("--loopkit-options and --loopkit-model belong to a --loopkit-component")
+        if any(config.getoption(f"loopkit_{name}") for name in ("options", "model", "plugins")):
+            raise pytest.UsageError("--loopkit-options, -model and -plugins belong to a --loopkit-component")
     elif config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
 
@@ -60,12 +68,14 @@ class Component(pytest.Collector):
 
     def collect(self) -> list[pytest.Item]:
         """One item per check."""
-        from loopkit.testing import NoSubject, cases
+        from loopkit.errors import UserError
+        from loopkit.testing import cases
 
         options, model = (_json(self.config, option) for option in ("loopkit_options", "loopkit_model"))
         try:
-            found = cases(self.name, options=options, model=model)
-        except NoSubject as error:
+            files = [Path(file) for file in self.config.getoption("loopkit_plugins")]
+            found = cases(self.name, options=options, model=model, plugins=files)
+        except UserError as error:
             raise pytest.UsageError(f"--loopkit-component {self.name}: {error}") from None
         return [Conformance.from_parent(self, name=case.check.name.replace(" ", "_"), case=case) for case in found]
 

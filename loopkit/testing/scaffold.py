@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,38 +56,54 @@ class Names:
     cls: str
 
 
-def names_of(name: str, kind: str) -> Names:
+def names_of(name: str, kinds: Sequence[str]) -> Names:
     """The names that follow from one.
 
     Raises:
-        ValueError: If it is no name of a package or of a module, or is taken.
+        UserError: If it is not a name of a package or of a module, or is taken.
     """
-    if kind not in KINDS:
-        raise UserError(f"there is no kind {kind!r}; {did_you_mean(kind, KINDS)}kinds: {', '.join(KINDS)}")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UserError(f"there is no kind {kind!r}; {did_you_mean(kind, KINDS)}kinds: {', '.join(KINDS)}")
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise UserError(f"{name!r} is no name of a package; use letters, digits, '-' and '_', such as my-{kind}")
+        raise UserError(f"{name!r} is no name of a package; use letters, digits, '-' and '_', such as my-{kinds[0]}")
     module = re.sub(r"[-_.]+", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module) or keyword.issoftkeyword(module):
         raise UserError(f"Python cannot import a module called {module!r}; begin the name with a letter: my-{name}")
     if module in sys.stdlib_module_names or find_spec(module) is not None:
         raise UserError(f"a module called {module} is there already; choose another name, such as my-{name}")
     component = module.removeprefix("loopkit_") or module
-    if component in catalog(False).names(kind):
-        raise UserError(f"loopkit has a {kind} called '{component}', which would win over yours; choose another name")
+    for kind in kinds:
+        if component in catalog(False).names(kind):
+            raise UserError(
+                f"loopkit has a {kind} called '{component}', which would win over yours; choose another name"
+            )
     return Names(name, module, component, "".join(part.capitalize() for part in component.split("_")))
 
 
-def plugin_files(names: Names, kind: str) -> dict[str, str]:
-    """Every file of the package, by its path inside of the folder."""
-    target = f"{names.module}.{kind}:{names.cls}"
+def plugin_files(names: Names, kinds: Sequence[str]) -> dict[str, str]:
+    """Every file of a package with a component of each kind, by its path inside of the folder."""
+    kinds = list(dict.fromkeys(kinds))
     return {
-        "pyproject.toml": _pyproject(names, kind),
-        "README.md": _readme(names, kind, target),
-        f"{names.module}/__init__.py": f'"""A {kind} for loopkit: {names.component}."""\n',
-        f"{names.module}/{kind}.py": _component(names, kind),
-        f"{names.module}/recipes/{names.component}.yaml": _recipe(names, kind),
-        f"tests/test_{names.module}.py": _test(names, kind, target),
+        "pyproject.toml": _pyproject(names, kinds),
+        "README.md": _readme(names, kinds),
+        f"{names.module}/__init__.py": f'"""{_what(names, kinds)}."""\n',
+        **{f"{names.module}/{kind}.py": _component(names, kind) for kind in kinds},
+        f"{names.module}/recipes/{names.component}.yaml": _recipe(names, kinds),
+        f"tests/test_{names.module}.py": _test(names, kinds),
     }
+
+
+def _what(names: Names, kinds: Sequence[str]) -> str:
+    return f"A {_listed(kinds)} for loopkit: {names.component}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _target(names: Names, kind: str) -> str:
+    return f"{names.module}.{kind}:{names.cls}"
 
 
 def _component(names: Names, kind: str) -> str:
@@ -95,7 +111,10 @@ def _component(names: Names, kind: str) -> str:
     return text.replace("Template", names.cls).replace('"template', f'"{names.component}')
 
 
-def _pyproject(names: Names, kind: str) -> str:
+def _pyproject(names: Names, kinds: Sequence[str]) -> str:
+    points = "\n".join(
+        f'[project.entry-points."loopkit.{kind}"]\n{names.component} = "{_target(names, kind)}"\n' for kind in kinds
+    )
     return f"""\
 [build-system]
 requires = ["setuptools>=77"]
@@ -104,15 +123,13 @@ build-backend = "setuptools.build_meta"
 [project]
 name = "{names.package}"
 version = "0.1.0"
-description = "A {kind} for loopkit: {names.component}"
+description = "{_what(names, kinds)}"
 readme = "README.md"
 requires-python = ">=3.11"
 dependencies = ["loopkit"]
 
 # one line for each component: the name that recipes use = module:Class
-[project.entry-points."loopkit.{kind}"]
-{names.component} = "{names.module}.{kind}:{names.cls}"
-
+{points}
 # the folder whose recipes can be named without a path
 [project.entry-points."loopkit.recipes"]
 {names.component} = "{names.module}.recipes"
@@ -132,10 +149,10 @@ pythonpath = ["."]
 """
 
 
-def _recipe(names: Names, kind: str) -> str:
+def _recipe(names: Names, kinds: Sequence[str]) -> str:
     values: dict[str, Any] = {
         "loopkit": 1,
-        "description": f"A small model on Python's own documentation, with the {kind} {names.component}.",
+        "description": f"A small model on Python's own documentation, with the {_listed(kinds)} {names.component}.",
         "seed": 42,
         "data": {"source": "python_docs", "tokenizer": "bytes", "length": 64},
         "model": {"width": 64, "block": {"attention": {"heads": 4}, "mlp": {"ratio": 2}}, "core": 2},
@@ -150,6 +167,14 @@ def _recipe(names: Names, kind: str) -> str:
         },
         "evaluate": {"every": None, "depths": "1-4", "max_tokens": 8192, "tasks": {"perplexity": {}}},
     }
+    for kind in sorted(kinds, key=lambda kind: kind != "block"):  # others may go into the block
+        _place(values, names, kind)
+    note = f"# loopkit eval --exit {names.component} measures the exit on the run\n" if "exit" in kinds else ""
+    return f"# loopkit train {names.component}\n{note}{yaml_text(values)}"
+
+
+def _place(values: dict[str, Any], names: Names, kind: str) -> None:
+    """Put the component of a kind into a recipe."""
     choice = {"type": names.component, **OPTIONS.get(kind, {})}
     *path, last = PLACES.get(kind, ("model", "gate"))
     place = values
@@ -161,13 +186,14 @@ def _recipe(names: Names, kind: str) -> str:
         place[last] = {**choice, **values["model"]["block"]}
     elif kind in PLACES:
         place[last] = choice
-    note = f"# loopkit eval --exit {names.component} measures the exit on the run\n" if kind == "exit" else ""
-    return f"# loopkit train {names.component}\n{note}{yaml_text(values)}"
 
 
-def _test(names: Names, kind: str, target: str) -> str:
+def _test(names: Names, kinds: Sequence[str]) -> str:
+    targets = ", ".join(f'"{_target(names, kind)}"' for kind in kinds)
+    files = ", ".join(f'PACKAGE / "{kind}.py"' for kind in kinds)
+    listed = f"[case for target in ({targets}) for case in cases(target)]" if len(kinds) > 1 else f"cases({targets})"
     return f'''\
-"""The {kind} keeps the contract of its kind, and the recipe is valid."""
+"""{_what(names, kinds)}: the contract of each kind, and the recipe."""
 
 from __future__ import annotations
 
@@ -181,33 +207,38 @@ from loopkit.testing import Case, cases
 PACKAGE = Path(__file__).resolve().parent.parent / "{names.module}"
 
 
-@pytest.mark.parametrize("case", cases("{target}"), ids=str)
+@pytest.mark.parametrize("case", {listed}, ids=str)
 def test_conformance(case: Case) -> None:
     case()
 
 
 def test_the_recipe_is_valid() -> None:
     recipe = PACKAGE / "recipes" / "{names.component}.yaml"
-    assert load_recipe(recipe, plugins=[PACKAGE / "{kind}.py"], installed=False).description
+    assert load_recipe(recipe, plugins=[{files}], installed=False).description
 '''
 
 
-def _readme(names: Names, kind: str, target: str) -> str:
+def _readme(names: Names, kinds: Sequence[str]) -> str:
+    checks = "\n".join(f"    pytest --loopkit-component {_target(names, kind)}" for kind in kinds)
+    shows = "\n".join(f"    loopkit show {kind}/{names.component}" for kind in kinds)
+    summaries = "; ".join(KINDS[kind].summary for kind in kinds)
+    files = [f"{names.module}/{kind}.py" for kind in kinds]
+    homes = f"{_listed([f'`{file}`' for file in files])} {'has' if len(kinds) == 1 else 'have'}"
     return f"""\
 # {names.package}
 
-The {kind} `{names.component}` for loopkit: {KINDS[kind].summary}.
+The {_listed(kinds)} `{names.component}` for loopkit: {summaries}.
 
     pip install -e .
     pytest                                            # the tests of this package
-    pytest --loopkit-component {target}
-    loopkit show {kind}/{names.component}
+{checks}
+{shows}
     loopkit validate {names.component}
     loopkit train {names.component}
 
-The component is in `{names.module}/{kind}.py`, the recipe in `{names.module}/recipes/{names.component}.yaml`.
-Without installing anything, a recipe finds the component by `plugins: [{names.module}/{kind}.py]`, a path from the
-recipe's folder.
+{homes} the code, and the recipe is in
+`{names.module}/recipes/{names.component}.yaml`. Without installing anything, a recipe finds them by
+`plugins: [{", ".join(files)}]`, paths from the recipe's folder.
 """
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from loopkit.errors import UserError
 from loopkit.registry import KINDS
 from loopkit.registry.catalog import Catalog, ComponentError, Offer, catalog
 from loopkit.registry.schema import Provider, Schema
@@ -18,12 +21,13 @@ from loopkit.registry.source import read_components
 from loopkit.registry.spec import Spec
 from loopkit.testing.options import Variant, complete, variants
 
+PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = "conformance"
 """Class attribute in which a component may say what the kit needs: ``{"options": {...}, "model": {...}}``; a tokenizer
 that takes some texts alone also ``"texts": [...]``."""
 
 
-class NoSubject(ValueError):
+class NoSubject(UserError):
     """What should be tested cannot be found, or is no component."""
 
 
@@ -112,15 +116,22 @@ class Subject:
 
 
 def find(
-    component: str | type, options: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None
+    component: str | type,
+    options: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    plugins: Sequence[Path] = (),
 ) -> Subject:
     """The subject that a class, ``module:Class``, ``file.py:Class``, ``kind/name`` or bare name means.
 
     Raises:
-        NoSubject: If there is none, or options or surroundings are named that do not exist.
+        NoSubject: If there is none, it cannot be imported, or options or surroundings are named that do not exist.
+        SourceProblem: If its constructor cannot be read.
     """
-    schema, known = _of_class(component) if isinstance(component, type) else _of_text(component)
+    known = catalog().with_files(plugins)
+    schema, known = _of_class(component, known) if isinstance(component, type) else _of_text(component, known)
     subject = Subject(schema, known, options or {}, model or {})
+    with _importing(str(schema.file)):
+        assert isinstance(subject.cls, type)
     if unknown := set(subject.given) - set(schema.options):
         names = ", ".join(schema.options) or "none"
         raise NoSubject(f"{subject} has no option {', '.join(sorted(unknown))}; options: {names}")
@@ -129,33 +140,54 @@ def find(
     return subject
 
 
-def _of_text(text: str) -> tuple[Schema, Catalog]:
+def _of_text(text: str, known: Catalog) -> tuple[Schema, Catalog]:
     place, colon, name = text.rpartition(":")
     if not colon:
-        return _registered(text)
+        return _registered(text, known)
     if place.endswith(".py"):
         if not Path(place).is_file():
             raise NoSubject(f"there is no file {place}")
-        return _of_file(Path(place).resolve(), name, Provider(Path(place).stem, "", ""))
+        return _of_file(Path(place).resolve(), name, Provider(Path(place).stem, "", ""), known)
     sys.path.insert(0, "")  # as `python -m pytest` has it: the package under test may lie in the current folder
     try:
-        module = importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is None or not place.startswith(error.name):
-            raise
-        raise NoSubject(f"no module is called {place}; install the package, or start in its folder") from None
+        with _importing(place):
+            module = importlib.import_module(place)
     finally:
         sys.path.remove("")
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
         there = [n for n, v in vars(module).items() if isinstance(v, type) and "registration" in vars(v)]
         raise NoSubject(f"{place} has no class {name}; its components: {', '.join(there) or 'none'}")
-    return _of_class(cls)
+    return _of_class(cls, known)
 
 
-def _registered(text: str) -> tuple[Schema, Catalog]:
+@contextmanager
+def _importing(place: str) -> Iterator[None]:
+    """Report what a module raises when it is imported in one line, with the place that raised."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is not None and place.startswith(error.name):
+            raise NoSubject(f"no module is called {place}; install the package, or start in its folder") from None
+        raise NoSubject(f"{place} cannot be imported: {error}{_line(error)}") from error
+    except UserError as error:
+        raise NoSubject(str(error)) from error
+    except Exception as error:
+        raise NoSubject(f"{place} cannot be imported: {type(error).__name__}: {error}{_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """The innermost line outside of loopkit and of Python's own import system."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not Path(frame.filename).is_relative_to(PACKAGE)
+    ]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _registered(text: str, known: Catalog) -> tuple[Schema, Catalog]:
     kind, slash, name = text.partition("/")
-    known = catalog()
     kinds = [kind] if slash else [k for k in KINDS if text in known.names(k)]
     if len(kinds) != 1 or kinds[0] not in KINDS:
         also = (
@@ -170,7 +202,7 @@ def _registered(text: str) -> tuple[Schema, Catalog]:
         raise NoSubject(f"{error}; {getattr(error, 'hint', '')}") from None
 
 
-def _of_class(cls: type) -> tuple[Schema, Catalog]:
+def _of_class(cls: type, known: Catalog) -> tuple[Schema, Catalog]:
     if "registration" not in vars(cls):
         raise NoSubject(f'{cls.__module__}.{cls.__qualname__} carries no @register("kind", "name")')
     if "<locals>" in cls.__qualname__:
@@ -178,12 +210,11 @@ def _of_class(cls: type) -> tuple[Schema, Catalog]:
     file = Path(inspect.getfile(cls)).resolve()
     local = cls.__module__.startswith("loopkit_local_")
     module = "" if local else cls.__module__
-    return _of_file(file, cls.__name__, Provider(file.stem if local else module.partition(".")[0], "", module))
+    return _of_file(file, cls.__name__, Provider(file.stem if local else module.partition(".")[0], "", module), known)
 
 
-def _of_file(file: Path, name: str, provider: Provider) -> tuple[Schema, Catalog]:
+def _of_file(file: Path, name: str, provider: Provider, known: Catalog) -> tuple[Schema, Catalog]:
     """A class of a file, in the catalog where the package's entry point put it or else added to it."""
-    known = catalog()
     for offer in known.offers:
         if offer.schema and offer.file and offer.file.resolve() == file and offer.schema.qualname == name:
             return offer.schema, known

@@ -105,6 +105,8 @@ def _conclude(failed: Rank, ranks: Sequence[Rank], reports: Path, remedy: str) -
     code = failed.process.returncode
     if code < 0:
         name = signal.Signals(-code).name
+        if -code not in (signal.SIGKILL, signal.SIGTERM) and (words := failed.last_words()):  # a crash has left some
+            _say(words)
         _say(f"error: rank {failed.number} was killed by {name}{_why(-code)}; all ranks ended. {remedy}")
     elif code == ExitCode.LOST and lost:
         _say(lost[0].read_text(encoding="utf-8"))

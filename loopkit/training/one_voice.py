@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
@@ -69,13 +70,15 @@ def words_of(error: Exception, remedy: str = RESUME) -> str:
     if lost_contact(error):
         return (
             f"error: {who} lost another rank, which was killed or cannot be reached any more "
-            f"({_first_line(error)}); the run ends here. {remedy}"
+            f"({_reason(error)}); the run ends here. {remedy}"
         )
     return format_error(error, who)
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+def _reason(error: Exception) -> str:
+    """The first sentence of a backend's error, without the place in its source."""
+    text = re.sub(r"^\[\S+:\d+\] ", "", str(error).strip())
+    return text.partition("\n")[0].partition(". ")[0] or type(error).__name__
 
 
 def _speaks(error: Exception, remedy: str) -> bool:

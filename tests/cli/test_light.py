@@ -52,8 +52,25 @@ def test_show_a_component() -> None:
     text = run("show", "rmsnorm")
     assert "norm/rmsnorm" in text
     assert "eps" in text
-    assert "is the name of several components" in run("show", "norm", code=2)
+    assert "is the name of several components" in run("show", "none", code=2)
     assert json.loads(run("show", "readout/norm", "--json"))[0]["kind"] == "readout"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_show_a_kind_gives_its_contract(kind: str) -> None:
+    text = run("show", kind)
+    assert KINDS[kind].contract in text
+    assert all(name in text for name in KINDS[kind].wiring)
+    assert "components: " in text
+
+
+def test_a_name_of_another_kind_is_explained() -> None:
+    text = run("validate", "wikitext_44m_raw", "--set", "train.schedule=adamw", code=2)
+    assert "'adamw' is the name of another kind: optimizer" in text
+
+
+def test_a_missing_recipe_has_no_line() -> None:
+    assert run("show", "absent.yaml", code=2).startswith("absent.yaml: there is no such file")
 
 
 def test_show_a_recipe_and_its_origins() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,41 @@ def test_a_violation_is_said_in_words_without_a_traceback(pytester: pytest.Pytes
     )
     assert "Traceback" not in done.stdout.str()
     done.assert_outcomes(passed=3, failed=2, skipped=2)
+
+
+FAULTS = {
+    "no annotation": (LOCAL.replace("peak: float = 1e-3", "peak=1e-3"), "option 'peak' has no annotation"),
+    "unknown wiring": (
+        LOCAL.replace("self, *, word", "self, width: int, *, word"),
+        "'width' is not wiring of kind 'lr'",
+    ),
+    "syntax error": (LOCAL + "def broken(:", "syntax error"),
+    "missing module": ("import not_there\n" + LOCAL, "cannot be imported: No module named 'not_there' ("),
+    "raises": (LOCAL + "1 / 0", "cannot be imported: ZeroDivisionError: division by zero ("),
+}
+
+
+@pytest.mark.parametrize("place", ["faulty.py:Local", "faulty:Local"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_module_is_one_usage_error(fault: str, place: str, pytester: pytest.Pytester) -> None:
+    source, message = FAULTS[fault]
+    (pytester.path / "faulty.py").write_text(source)
+    sys.modules.pop("faulty", None)
+    importlib.invalidate_caches()
+    done = run(pytester, "--loopkit-component", place)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    text = f"{done.stdout.str()}\n{done.stderr.str()}"
+    assert "INTERNALERROR" not in text
+    (error,) = (line for line in text.splitlines() if line.startswith("ERROR: "))
+    assert f"--loopkit-component {place}: " in error
+    assert message in error
+
+
+def test_plugin_files_are_found_by_name(pytester: pytest.Pytester) -> None:
+    (pytester.path / "local.py").write_text(LOCAL)
+    words = ["--loopkit-component", "lr/local", "--loopkit-options", '{"word": "once"}']
+    assert "no lr is called 'local'" in run(pytester, *words).stderr.str()
+    run(pytester, *words, "--loopkit-plugins", "local.py").assert_outcomes(passed=6, failed=1)
 
 
 def test_a_required_option_that_can_be_anything_must_be_given(pytester: pytest.Pytester) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def test_the_package_of_every_kind_passes_the_kit_and_its_recipe_is_valid(kind: 
         compile(source.read_text(), str(source), "exec")
 
 
+def test_one_package_has_components_of_several_kinds(tmp_path: Path) -> None:
+    kinds = ("attention", "block", "readout")
+    new("plugin", "my-part", *(word for kind in kinds for word in ("--kind", kind)), "--out", tmp_path)
+    folder = tmp_path / "my-part"
+    files = [folder / "my_part" / f"{kind}.py" for kind in kinds]
+    recipe = load_recipe(folder / "my_part" / "recipes" / "my_part.yaml", plugins=files, installed=False)
+    assert {kind for kind in kinds if any((s.kind, s.name) == (kind, "my_part") for s in recipe.specs.values())} == {
+        *kinds
+    }
+    points = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert {f"loopkit.{kind}": {"my_part": f"my_part.{kind}:MyPart"} for kind in kinds}.items() <= points.items()
+    test = (folder / "tests" / "test_my_part.py").read_text()
+    assert all(f'"my_part.{kind}:MyPart"' in test and f'PACKAGE / "{kind}.py"' in test for kind in kinds)
+    compile(test, "test_my_part.py", "exec")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -70,7 +87,7 @@ def test_an_unknown_kind_and_an_existing_folder_are_refused(tmp_path: Path) -> N
 
 
 def test_names_follow_from_one() -> None:
-    names = names_of("loopkit-Two.streams", "core")
+    names = names_of("loopkit-Two.streams", ["core"])
     assert (names.module, names.component, names.cls) == ("loopkit_two_streams", "two_streams", "TwoStreams")
 
 

@@ -27,15 +27,21 @@ def audit_recipe(recipe: Recipe) -> Audit:
         scale = scale_of(subject, many=MANY)
         found = remedies(recipe) if scale.verdict == "blind spot" else {}
     rows, length = subject.batch.tokens.shape
+    width = f"width {subject.model.width}{_full(subject.model.width, recipe.model.width)}"
     return Audit(
         subject=recipe.name,
-        measured_on=f"a surrogate at its first weights: width {subject.model.width} instead of {recipe.model.width}, "
+        measured_on=f"a surrogate at its first weights: {width}, "
         f"{subject.model.layers} layers, {subject.loops.total} loops, {rows} x {length} random tokens, fp64",
         scale=scale,
         recurrence=Recurrence(),
         remedies=found,
         reads_input=reads_input(subject),
     )
+
+
+def _full(width: int, whole: int) -> str:
+    """The recipe's own width, if the surrogate is narrower."""
+    return "" if width == whole else f" instead of {whole}"
 
 
 def warn_of_blind_spot(recipe: Recipe) -> str | None:

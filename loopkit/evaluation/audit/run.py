@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ def audit_run(
     *,
     step: int | None = None,
     device: torch.device | str | None = None,
+    plugins: Sequence[Path] = (),
     root: Path = Path("runs"),
     cache: Path | None = None,
 ) -> Audit:
@@ -36,6 +38,7 @@ def audit_run(
         run: Its folder or its name; None takes the newest.
         step: The checkpoint after so many optimizer steps; None takes the newest whole one.
         device: Where it runs; None is the CPU. Most is measured in fp64.
+        plugins: Files with further components, beside those that the run was made with.
         root: Where runs lie.
         cache: Folder of the data cache; see ``cache_folder`` for the default.
 
@@ -44,7 +47,7 @@ def audit_run(
         CheckpointProblem: If the checkpoint is missing or damaged, naming the file.
         ValueError: If the state is not finite, or the data is missing.
     """
-    opened = open_run(run, step=step, device=device, root=root)
+    opened = open_run(run, step=step, plugins=plugins, device=device, root=root)
     batch = _batch(opened, cache).to(next(opened.model.parameters()).device)
     depths = trained_depths(opened.trained, opened.model.max_depth)
     recurrence = Recurrence(radii(opened.model, batch, depths))  # in fp32: it needs many products and no small numbers
