@@ -59,7 +59,7 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
             ``uses_total``: its value inside the loop depends on the number of loops run.
             ``scale_invariant``: a readout whose output ignores the scale of the state.
             ``causal``: ``True``, ``False`` or ``"evaluation"``.
-            ``noise``: it draws random numbers from ``step.noise``.
+            ``noise``: it draws random numbers from ``step.noise``: ``True``, or ``"training"`` if in training alone.
             ``layout``: ``"stream"`` or ``"examples"``, of a source.
             ``short``: the option that a bare number in a recipe stands for.
             ``maximum``: a schedule's option that holds its largest draw.
@@ -95,6 +95,8 @@ def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
         raise TypeError(
             f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
         )
+    if traits.get("noise", False) not in (True, False, "training"):
+        raise TypeError(f'noise of {kind} {name!r} is True, False or "training", not {traits["noise"]!r}')
     packages = traits.get("packages", {})
     if not isinstance(packages, dict) or not all(
         isinstance(module, str) and module.isidentifier() and isinstance(wanted, str)
