@@ -74,10 +74,9 @@ def alone(folder: Path) -> dict[str, Path]:
     from loopkit.recipe import load_recipe
 
     found = {}
+    parts = {"jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
     for per in ("step", "micro_step", "sequence", "jacobian", "muon", "ponder"):
-        joined = {"jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}.get(
-            per, (*REGULARIZERS, f"train.loops_per={per}")
-        )
+        joined = parts.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
         found[per] = folder / "alone" / per
         found[per].parent.mkdir(exist_ok=True)
