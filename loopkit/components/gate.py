@@ -8,16 +8,46 @@ from typing import Literal
 from torch import Tensor, nn
 
 from loopkit.errors import UserError
-from loopkit.loop import Step, widen
+from loopkit.loop import Step, Trajectory, widen
 from loopkit.registry import register
 
 
 class Gate(nn.Module):
-    """Says how ready each token is to stop. Wiring: ``width``."""
+    """Computes how ready each token is to stop, and may stop sequences in training.
+
+    Wiring: ``width``. A gate states ``provides={"gate"}``. Its logits are read by supervisions and exits
+    (``t.gate(k)``), and by a core that asks for them (``step.gate(s)``).
+    """
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
-        """What the core emits of the state, ``[B, T, D]``, to exit logits ``[B, T]``; ``read()`` gives ``z_k``."""
+        """Exit logits.
+
+        Args:
+            s: ``[B, T, D]``, what the core emits of the state.
+            read: ``read()`` gives what the head sees of it, ``z_k``, ``[B, T, D]``; computed if asked for.
+            step: The loop that the state belongs to.
+
+        Returns:
+            ``[B, T]``, at least fp32; the probability of stopping is their sigmoid.
+        """
         raise NotImplementedError
+
+    def stop(self, t: Trajectory, k: int) -> Tensor | None:
+        """Which sequences end their loops in training after loop ``k``, as PonderNet draws it and ACT decides it.
+
+        Asked after each loop but the last, in training alone: in evaluation an ``exit`` decides. A sequence that ended
+        is computed no further, shows its last state in later loops, and counts in the loops that it ran (``t.ran``).
+        The pass still has ``t.loops.total`` loops, of one sequence where none is left, so that ranks stay in step. All
+        loops must carry gradient (``train.backprop: all``). Random numbers come from ``t.noise``.
+
+        Args:
+            t: The pass, which has run ``k`` loops: ``t.gate(j)``, ``t.state(j)``, ``t.readout(j)`` for ``j <= k``.
+            k: The loop just run.
+
+        Returns:
+            ``[B]`` bool, of all sequences of the batch; those that ended before are ignored. ``None``: nobody ends.
+        """
+        return None
 
 
 @register("gate", "none")

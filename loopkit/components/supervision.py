@@ -64,7 +64,7 @@ def ce_of(nll_KBT: Tensor, t: Trajectory, ks: Sequence[int]) -> dict[int, Tensor
 
 
 class _Mean(Supervision):
-    """Mean cross-entropy of the loops read; of each sequence, those that it ran."""
+    """Mean cross-entropy of the loops read; of each sequence, those that it ran, or its last state if it ran none."""
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
@@ -72,6 +72,7 @@ class _Mean(Supervision):
         if ran is None:
             nll_KBT = t.nll(ks)
             return Supervised(over_scored(nll_KBT, t).mean(), ce_of(nll_KBT, t, ks))
+        ran[-1] |= ~ran.any(dim=0)  # a sequence that ended before shows its last state
         share_KBT = (ran.double() / ran.sum(dim=0)).expand(-1, *t.batch.labels.shape)
         nll_KBT = t.nll(ks, weight=share_KBT)
         share_KBT = share_KBT.to(nll_KBT.dtype)

@@ -71,7 +71,14 @@ class LoopedModel(Protocol):
         ...
 
     def read(
-        self, s: Tensor, k: int, at: int, dtype: torch.dtype | None = None, *, within: Trajectory | None = None
+        self,
+        s: Tensor,
+        k: int,
+        at: int,
+        dtype: torch.dtype | None = None,
+        *,
+        within: Trajectory | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """``z_k`` of any state, ``[B, T, D]``: coda, then readout, as if loop ``at`` were the last.
 
@@ -79,6 +86,7 @@ class LoopedModel(Protocol):
             s: ``[B, T, *S, D]``.
             dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
             within: The pass that the state belongs to, for positions, noise and cache. ``None``: positions 0, 1, 2...
+            rows: ``[b]`` int64, which sequences of the pass these are; ``None``: all.
         """
         ...
 

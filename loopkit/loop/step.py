@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from loopkit.loop.cache import Cache
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
+
+if TYPE_CHECKING:
+    from loopkit.loop.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Step:
         tokens: ``[B, T]`` int64; ``None`` where a state is read outside of a pass.
         keys: ``[B, T]`` int64, a random number for each token in this loop, from which ``Dropout`` draws. It equals
             ``noise.tokens()``, made before compiled code needs it; ``None`` in evaluation.
+        within: The pass, without its states; ``None`` outside of one.
     """
 
     k: int
@@ -51,6 +56,20 @@ class Step:
     earlier: Mapping[str, Tensor] = field(default_factory=dict)
     tokens: Tensor | None = None
     keys: Tensor | None = None
+    within: Trajectory | None = None
+
+    def gate(self, s: Tensor) -> Tensor:
+        """Exit-gate logits ``[B, T]`` of any state ``[B, T, *S, D]``, such as one that the core has just made.
+
+        A readout that the gate reads is never that of the last loop, as where a carry reads it.
+
+        Raises:
+            ValueError: Outside of a pass.
+            UserError: If the model has no gate.
+        """
+        if self.within is None:
+            raise ValueError("step.gate: there is no pass whose gate could be read")
+        return self.within.gate_of(s, self)
 
     @property
     def t(self) -> float:

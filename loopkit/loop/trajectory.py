@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from loopkit.loop.batch import IGNORE, PAD, Batch
-from loopkit.loop.cache import Cache
+from loopkit.loop.cache import Cache, CodaCache
 from loopkit.loop.looped_model import LoopedModel
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
@@ -63,6 +63,7 @@ class Trajectory:
         self.reached = 0
         self.depth: Tensor | None = None
         self._rerun_options = rerun_options or {}
+        self._stateless: Trajectory | None = None
         self._states: dict[int, Tensor] = {}
         self._carried: dict[int, Tensor] = {}
         self._read: dict[tuple[str, int, int], tuple[Tensor, bool]] = {}
@@ -180,6 +181,12 @@ class Trajectory:
 
         return self._once("gate", k, at, value)
 
+    def gate_of(self, s: Tensor, step: Step) -> Tensor:
+        """Exit-gate logit of any state of the step's loop, ``[B, T, *S, D]`` to ``[B, T]``; nothing is kept."""
+        at = max(self.loops.total, step.k + 1)
+        h = self.model.emit(s)
+        return self.model.gate(h, lambda: self.model.read(s, step.k, at, within=self, rows=step.rows), step)
+
     def step(self, c: Tensor, k: int | None = None) -> Tensor:
         """One more application of the recurrence, ``c -> c'``: eager, math attention, differentiable twice.
 
@@ -223,6 +230,7 @@ class Trajectory:
             earlier=self._earlier(k, rows),
             tokens=tokens,
             keys=noise.tokens() if self.model.training else None,
+            within=self._without_states() if k else None,
         )
 
     def note(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
@@ -248,6 +256,15 @@ class Trajectory:
         """Drop what was read of loop ``k``, to be computed again if asked for."""
         for key in [key for key in self._read if key[1] == k]:
             del self._read[key]
+
+    def _without_states(self) -> Trajectory:
+        """The pass as a step may hold it: what recomputes a loop in the backward pass keeps its step, and the states of
+        the pass keep what recomputes them."""
+        if self._stateless is None:
+            # what is read inside of a loop has cache slots of its own: the same loop may be read again later
+            cache = None if self.cache is None else CodaCache(self.cache, -1)
+            self._stateless = Trajectory(self.model, self.batch, self.loops, e=self.e, noise=self.noise, cache=cache)
+        return self._stateless
 
     def _earlier(self, k: int, rows: Tensor | None) -> dict[str, Tensor]:
         """What loop ``k - 1`` left, for the sequences that loop ``k`` computes."""

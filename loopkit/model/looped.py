@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from loopkit.components.core import Core
+from loopkit.components.gate import Gate
 from loopkit.errors import UserError
 from loopkit.loop import EVERY, Batch, Cache, CodaCache, Loops, Noise, Step, Trajectory
 from loopkit.model.embedding import Embedding
@@ -45,6 +46,7 @@ class LoopedModel(nn.Module):
         max_depth: Most loops it can run, where a component has parameters per loop; else ``None``.
         depth_free: Whether nothing inside the loop depends on the number of loops run: then one pass serves all depths.
         checkpointing: Whether each loop is recomputed in the backward pass instead of kept.
+        stops: Whether the gate may end a sequence's loops in training.
 
     Raises:
         ValueError: If parts do not fit together; a note names the part.
@@ -73,7 +75,8 @@ class LoopedModel(nn.Module):
         self.carry = parts.build("model.carry", model.carry, **looped)
         self.coda = parts.coda(model.coda, model.block, self.position)
         self.readout = parts.build("model.readout", model.readout, **looped)
-        self.gate = parts.build("model.gate", model.gate, width=width)
+        self.gate: Gate = parts.build("model.gate", model.gate, width=width)
+        self.stops = getattr(type(self.gate), "stop", Gate.stop) is not Gate.stop
         self.layers = parts.layers
         self.head = Head(width, vocabulary, bias=model.head.bias)
         self.ties = dict(model.tie) | ({"head.weight": "embedding.tokens.weight"} if model.head.tied else {})
@@ -111,6 +114,12 @@ class LoopedModel(nn.Module):
         """
         if self.max_depth is not None and loops.total > self.max_depth:
             raise UserError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
+        stopping = self.training and self.stops and stop is None
+        if stopping and loops.backprop < loops.total:
+            raise UserError(
+                f"train.backprop: model.gate may end a sequence in any of {loops.total} loops, and only the last "
+                f"{loops.backprop} carry gradient; set train.backprop to all"
+            )
         rows = Rows(loops, len(batch), batch.device)
         noise = Noise(*noise_key, sample=batch.sample, positions=batch.positions)
         x = self.embedding(batch.tokens, batch.positions, self.position, noise)
@@ -126,6 +135,9 @@ class LoopedModel(nn.Module):
                 if stop is not None and rows.finish(stop(t, k), k):
                     break
                 if k < loops.total:
+                    if stopping and (ended := self.gate.stop(t, k)) is not None:
+                        # later loops still call the core, because every rank must make the same calls
+                        rows.finish(ended, k)
                     c = rows.merge(c, self.carry_on(t, s, k, c), k)
             if k == loops.total - loops.backprop:
                 c = rows.restore(c, c_0, k)
@@ -193,7 +205,14 @@ class LoopedModel(nn.Module):
         return self.core.emit(s)
 
     def read(
-        self, s: Tensor, k: int, at: int, dtype: torch.dtype | None = None, *, within: Trajectory | None = None
+        self,
+        s: Tensor,
+        k: int,
+        at: int,
+        dtype: torch.dtype | None = None,
+        *,
+        within: Trajectory | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """``z_k`` of any state, ``[B, T, D]``: coda, then readout, as if loop ``at`` were the last.
 
@@ -204,15 +223,16 @@ class LoopedModel(nn.Module):
             dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
             within: The pass that the state belongs to, for positions, tokens, noise and cache. ``None``: positions
                 0, 1, 2... and no tokens.
+            rows: ``[b]`` int64, which sequences of the pass these are; ``None``: all.
         """
         if dtype is not None:
             parts: dict[str, nn.Module] = {"coda": self.coda, "readout": self.readout, "position": self.position}
             if type(self.core).emit is not Core.emit:
                 parts["core"] = self.core
-            return call_in(dtype, parts, lambda: self.read(s.to(dtype), k, at, within=within))
+            return call_in(dtype, parts, lambda: self.read(s.to(dtype), k, at, within=within, rows=rows))
         h = self.emit(s)
         t = within if within is not None else self._bare(h, at)
-        step = t.context(at + 1, s)
+        step = t.context(at + 1, s, rows=rows)
         if within is None:
             step = replace(step, tokens=None)
         if at != t.loops.total:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from loopkit.components.regularizer import Regularizer
+from loopkit.components.regularizer import Regularized, Regularizer
 from loopkit.components.supervision import Supervision
 from loopkit.errors import UserError
 from loopkit.loop import Trajectory
@@ -22,8 +22,8 @@ class Outcome:
         loss: fp32 scalar to differentiate.
         supervised: The supervision's loss alone, in nats per scored token.
         ce: Cross-entropy of each loop that was read, in nats per scored token.
-        regularizers: Unweighted value of each regularizer that was active, times its share of the step: their mean over
-            micro-batches is the value of the whole batch.
+        regularizers: Unweighted value of each regularizer that was active, and its terms as ``NAME/TERM``, times its
+            share of the step: their mean over micro-batches is the value of the whole batch.
         terms: Other figures of the supervision.
     """
 
@@ -72,7 +72,13 @@ class Objective(nn.Module):
         supervised = self.supervision(trajectory)
         active = [(name, term) for name, term in self._terms() if term.active(optimizer_step)]
         shares = {"tokens": token_share, "sequences": 1.0, "micro_batch": 1.0}
-        values = {name: shares[term.mean_over] * term(trajectory) for name, term in active}
+        values: dict[str, Tensor] = {}
+        logged: dict[str, Tensor] = {}
+        for name, term in active:
+            found = Regularized.of(term(trajectory))
+            values[name] = shares[term.mean_over] * found.value
+            parts = {f"{name}/{part}": shares[term.mean_over] * value for part, value in found.terms.items()}
+            logged |= {name: values[name]} | parts
         convex = sum(term.weight for _, term in active if term.mix == "convex")
         loss = (1 - convex) * share * supervised.loss
         for name, term in active:
@@ -81,7 +87,7 @@ class Objective(nn.Module):
             loss=loss,
             supervised=supervised.loss.detach(),
             ce=supervised.ce,
-            regularizers={name: value.detach() for name, value in values.items()},
+            regularizers={name: value.detach() for name, value in logged.items()},
             terms=supervised.terms,
         )
 

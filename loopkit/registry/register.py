@@ -65,6 +65,8 @@ def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
         raise TypeError(
             f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
         )
+    if traits.get("noise", False) not in (True, False, "training"):
+        raise TypeError(f'noise of {kind} {name!r} is True, False or "training", not {traits["noise"]!r}')
     packages = traits.get("packages", {})
     if not isinstance(packages, dict) or not all(
         isinstance(module, str) and module.isidentifier() and isinstance(wanted, str)

@@ -57,7 +57,11 @@ TRAITS = {
         "Whether no token depends on a later one: always (the default), never, or in evaluation only.",
         MODULES,
     ),
-    "noise": Trait("bool", "It draws random numbers from `step.noise`.", MODULES),
+    "noise": Trait(
+        'bool, "training"',
+        'It draws random numbers from `step.noise`: always, or `"training"` if only in training.',
+        MODULES,
+    ),
     "scale_invariant": Trait("bool", "Its output does not depend on the scale of the state.", ("readout",)),
     "layout": Trait(
         '"stream", "examples"',

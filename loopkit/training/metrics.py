@@ -20,7 +20,8 @@ class Measured:
     """What one micro-step measured, still on the device.
 
     Args:
-        names: ``loss``, ``ce/K``, ``state_norm/K``, ``regularizers/NAME`` and ``terms/NAME``.
+        names: ``loss``, ``ce/K``, ``state_norm/K``, ``regularizers/NAME`` and ``terms/NAME``; if the gate may end
+            sequences, also ``depth``, ``tokens/K`` and ``scored/K``, which replace the counts known in advance.
         values: fp32, one for each name.
     """
 
@@ -100,12 +101,18 @@ class StepMetrics:
         most = max(len(counts.tokens_by_loop) for _, counts in self.parts)
         for measured, counts in self.parts:
             moved = most - len(counts.tokens_by_loop) if self.shift else 0
-            for name in measured.names:
-                value, weight = next(numbers), 1
+            found = {name: next(numbers) for name in measured.names}
+            for name, value in found.items():
+                weight: float = 1
                 what, _, loop = name.partition("/")
+                if what in ("tokens", "scored"):
+                    continue
                 if what in ("ce", "state_norm"):
-                    by_loop = counts.scored_by_loop if what == "ce" else counts.tokens_by_loop
-                    name, weight = f"{what}/{int(loop) + moved}", by_loop[int(loop) - 1]
+                    counted, by_loop = (
+                        ("scored", counts.scored_by_loop) if what == "ce" else ("tokens", counts.tokens_by_loop)
+                    )
+                    weight = found.get(f"{counted}/{loop}", by_loop[int(loop) - 1])
+                    name = f"{what}/{int(loop) + moved}"
                 elif what == "terms":
                     weight = counts.scored
                 sums[name][0] += weight * value if weight else 0.0
@@ -204,7 +211,7 @@ def line(
         values: What was measured.
         step: Optimizer steps done, this one included.
         total: Most core calls of a micro-step.
-        loops_mean: Mean number of loops of a sequence.
+        loops_mean: Mean number of loops of a sequence, where ``values`` does not have it.
         backprop: Most loops that carried gradient.
         lr: Learning rate of the step.
         grad_norm: Global norm of the gradient before clipping, where ``values`` does not have it.
@@ -220,7 +227,7 @@ def line(
         "regularizers": values.regularizers,
         "terms": values.terms,
         "loops": total,
-        "loops_mean": loops_mean,
+        "loops_mean": values.means.get("depth", loops_mean),
         "backprop_loops": backprop,
         "lr": lr,
         "grad_norm": grad_norm if values.grad_norm is None else values.grad_norm,

@@ -58,6 +58,8 @@ class TrainingModule(nn.Module):
         found |= {f"terms/{name}": value for name, value in outcome.terms.items()}
         with torch.no_grad():
             norms = state_norms(trajectory)
+            if self.model.stops:
+                found |= counts_by_loop(trajectory)
             values = torch.stack([value.detach().float() for value in found.values()])
             names = (*found, *(f"state_norm/{k}" for k in range(1, loops.total + 1)))
             return outcome.loss, Measured(names, torch.cat([values, norms]))
@@ -72,5 +74,18 @@ def state_norms(trajectory: Trajectory) -> Tensor:
         ran_B1 = trajectory.ran(k)
         counted_BT = real_BT if ran_B1 is None else real_BT & ran_B1.view(-1, 1)
         norm_BT = norm.flatten(2).mean(-1) if norm.dim() > 2 else norm
-        norms.append((norm_BT * counted_BT).sum() / counted_BT.sum())
+        norms.append((norm_BT * counted_BT).sum() / counted_BT.sum().clamp(min=1))
     return torch.stack(norms)
+
+
+def counts_by_loop(trajectory: Trajectory) -> dict[str, Tensor]:
+    """How many loops a sequence ran on average, and the real and scored tokens of those that ran each loop."""
+    batch, total = trajectory.batch, trajectory.loops.total
+    depth_B = torch.full((len(batch),), total) if trajectory.depth is None else trajectory.depth
+    found = {"depth": depth_B.float().mean()}
+    for k in range(1, total + 1):
+        ran_B = trajectory.ran(k)
+        ran_B1 = torch.ones_like(batch.scored[:, :1]) if ran_B is None else ran_B[:, None]
+        found[f"tokens/{k}"] = ((batch.positions < PAD) & ran_B1).sum()
+        found[f"scored/{k}"] = (batch.scored & ran_B1).sum()
+    return {name: value.to(batch.device) for name, value in found.items()}

@@ -138,6 +138,8 @@ class Setup:
         return Course(self.num_steps, sizes, steps, drawer, train.lr.build(), self._flops(most))
 
     def _flops(self, most: int) -> StepFlops | None:
+        if self.model.stops:  # how many loops are run is known when they have been run
+            return None
         try:
             return StepFlops(self.model, self.objective.supervision, length=self.recipe.data.length, most=most)
         except (RuntimeError, NotImplementedError):  # a model that shapes alone cannot run is trained without MFU

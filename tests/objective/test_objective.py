@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loopkit.components.regularizer import Regularizer
+from loopkit.components.regularizer import Regularized, Regularizer
 from loopkit.components.supervision import ExitWeighted, PerLoop, Terminal
 from loopkit.loop import Loops, Trajectory
 from loopkit.objective import Objective, build_objective
@@ -55,6 +55,24 @@ def test_a_regularizer_that_rests_costs_nothing_and_takes_nothing_away() -> None
     assert got.regularizers == {}
     assert late.calls == 0
     assert objective(t, optimizer_step=3).regularizers.keys() == {"late"}
+
+
+class Named(Fixed):
+    """A constant of two parts."""
+
+    mean_over = "tokens"
+
+    def forward(self, t: Trajectory) -> Regularized:
+        return Regularized(super().forward(t), {"near": t.e.new_tensor(1.0), "far": t.e.new_tensor(4.0)})
+
+
+def test_named_terms_are_logged_beside_the_value() -> None:
+    """Joined over micro-batches as the value is; the loss takes the value alone."""
+    t = run()
+    got = Objective(Terminal(), {"a": Named(5.0, 0.1, "additive")})(t, 0, token_share=0.5)
+    logged = {name: value.item() for name, value in got.regularizers.items()}
+    assert logged == {"a": 2.5, "a/near": 0.5, "a/far": 2.0}
+    torch.testing.assert_close(got.loss, got.supervised + 0.1 * 2.5)
 
 
 def test_share_multiplies_the_supervised_part_alone() -> None:

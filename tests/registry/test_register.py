@@ -24,6 +24,7 @@ def test_the_class_stays_a_class_that_works_by_hand() -> None:
         ("nrom", "x", {}, "there is no kind"),
         ("norm", "Bad-Name", {}, "lower case"),
         ("norm", "x", {"speed": 1}, "unknown trait speed"),
+        ("start", "x", {"noise": "always"}, "noise of start 'x' is True, False or \"training\", not 'always'"),
         ("norm", "x", {"packages": {"wandb"}}, "is a map from top-level modules to what installs them"),
         ("norm", "x", {"packages": {"a.b": "ab"}}, "is a map from top-level modules"),
     ],

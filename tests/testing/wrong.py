@@ -67,12 +67,43 @@ class WrongDtype(Norm):
         return (x / x.square().mean(dim=-1, keepdim=True).sqrt()).half()
 
 
-@register("start", "ignores_its_seed")
+@register("start", "ignores_its_seed", lacks={"streams"})
 class IgnoresItsSeed(Start):
     """Draws from torch's global random state."""
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
         return e + torch.randn_like(e)
+
+
+@register("start", "says_noise_in_training", noise="training", lacks={"streams"})
+class SaysNoiseInTraining(Start):
+    """Says that it draws in training, and never does."""
+
+    def forward(self, e: Tensor, step: Step) -> Tensor:
+        return e
+
+
+@register("gate", "stops_at_random", provides={"gate"})
+class StopsAtRandom(Gate):
+    """Ends sequences by torch's global random state."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 1)
+
+    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
+        return self.linear(s).squeeze(-1).to(torch.promote_types(s.dtype, torch.float32))
+
+    def stop(self, t: Trajectory, k: int) -> Tensor:
+        return torch.rand(len(t.batch)) < 0.5
+
+
+@register("injection", "forgets_streams")
+class ForgetsStreams(Injection):
+    """Adds the input as if the state had no streams."""
+
+    def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        return c + e
 
 
 @register("mlp", "unused_parameter")
@@ -108,7 +139,7 @@ class InPlace(Carry):
         return s.mul_(0.5)
 
 
-@register("injection", "batch_dependent")
+@register("injection", "batch_dependent", lacks={"streams"})
 class BatchDependent(Injection):
     """Subtracts the mean over the batch."""
 
@@ -239,7 +270,7 @@ class SilentlyInvariant(Readout):
         return h / h.square().mean(dim=-1, keepdim=True).clamp(min=1e-12).sqrt()
 
 
-@register("injection", "breaks_under_autocast")
+@register("injection", "breaks_under_autocast", lacks={"streams"})
 class BreaksUnderAutocast(Injection):
     """Multiplies in place of a product that autocast knows: bf16 meets fp32."""
 

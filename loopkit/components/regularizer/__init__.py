@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -11,8 +12,30 @@ from torch import Tensor, nn
 from loopkit.loop import PAD, Trajectory, widen
 
 
+@dataclass(frozen=True)
+class Regularized:
+    """What a regularizer of several parts gives.
+
+    Args:
+        value: The unweighted fp32 scalar.
+        terms: Its parts or other figures for the log, detached scalars that are means over the same as the value. The
+            same names at every step and on every rank, without ``/``.
+    """
+
+    value: Tensor
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: Tensor | Regularized) -> Regularized:
+        """What a regularizer returned, which may be the bare value."""
+        return result if isinstance(result, Regularized) else cls(result)
+
+
 class Regularizer(nn.Module):
     """A scalar of the trajectory that joins the loss. It may also reach parameters, through ``t.model``.
+
+    It has no wiring. ``t.records[k - 1]`` holds what the components of loop k left for it, of the sequences
+    ``t.computed[k - 1]`` (``None``: all); a sequence counts in the loops that it ran, ``t.ran(k)``.
 
     Attributes:
         weight: Its coefficient in the total.
@@ -30,8 +53,9 @@ class Regularizer(nn.Module):
         """Whether it counts at this step; where not, it is not computed and takes nothing away."""
         return True
 
-    def forward(self, t: Trajectory) -> Tensor:
-        """The unweighted fp32 scalar, logged as it is."""
+    def forward(self, t: Trajectory) -> Tensor | Regularized:
+        """The unweighted fp32 scalar, logged as it is under the regularizer's name; or that and named terms, which are
+        logged as ``NAME/TERM``."""
         raise NotImplementedError
 
 

@@ -35,8 +35,18 @@ class StepL2(Regularizer):
 
     def forward(self, t: Trajectory) -> Tensor:
         if self.loops == "last":
-            return over_tokens(_distance(t.state(t.reached), t.state(t.reached - 1)), t)
+            return over_tokens(_last_distance(t), t)
         return over_loops(lambda k: _distance(t.state(k), t.state(k - 1)), t)
+
+
+def _last_distance(t: Trajectory) -> Tensor:
+    """How far the last loop of each sequence moved its state, ``[B, T]``."""
+    found = _distance(t.state(t.reached), t.state(t.reached - 1))
+    for k in range(t.reached - 1, 0, -1):
+        later, here = t.ran(k + 1), t.ran(k)
+        if later is not None and here is not None and bool((ended := here & ~later).any()):
+            found = torch.where(ended[:, None], _distance(t.state(k), t.state(k - 1)), found)
+    return found
 
 
 def _distance(after: Tensor, before: Tensor) -> Tensor:

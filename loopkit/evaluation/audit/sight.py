@@ -7,7 +7,7 @@ from torch import Tensor
 
 from loopkit.components.probe import nll
 from loopkit.components.probe.radial import alignment
-from loopkit.components.regularizer import Regularizer
+from loopkit.components.regularizer import Regularized, Regularizer
 from loopkit.evaluation.audit.findings import Pull, View
 from loopkit.evaluation.audit.rescaled import FAR, SCALES, differentiated, rescaled, slope
 from loopkit.evaluation.audit.subject import Subject
@@ -58,7 +58,7 @@ def _terms(subject: Subject, t: Trajectory, factor: float) -> dict[str, tuple[fl
     for name, term in subject.objective.regularizers.items():
         assert isinstance(term, Regularizer)
         try:
-            found[f"regularizer {name}"] = (term.weight, term(twin), leaves)
+            found[f"regularizer {name}"] = (term.weight, Regularized.of(term(twin)).value, leaves)
         except Exception as error:
             error.add_note(f"while measuring the regularizer '{name}'")
             raise

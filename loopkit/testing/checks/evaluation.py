@@ -57,11 +57,15 @@ def seed(subject: Subject) -> None:
             "its numbers do not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint
         )
     keyed = logits(model(subject), tokens(), noise_key=(7, 0))
-    draws, stated = not torch.equal(keyed, first), bool(subject.traits.get("noise", False))
-    if draws and not stated:
+    draws, stated = not torch.equal(keyed, first), subject.traits.get("noise", False)
+    if draws and stated is not True:
         raise Violation("it draws from step.noise and does not say so", hint="@register(..., noise=True)")
-    if stated and not draws:
+    if stated is True and not draws:
         raise Violation("it says noise=True, and another seed gives the same numbers", hint=hint)
+    if stated == "training":
+        trained = [logits(model(subject).train(), tokens(), noise_key=(number, 0)) for number in (0, 7)]
+        if torch.equal(*trained):
+            raise Violation('it says noise="training", and in training another seed gives the same numbers', hint=hint)
 
 
 @rule("causal", MODULES, after=BEFORE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from loopkit.components.regularizer import Regularized, Regularizer
+from loopkit.loop import Trajectory
 from loopkit.testing.case import NotChecked, Violation, rule, saying
 from loopkit.testing.checks.supervision import _reaches_the_model, _scalar, trajectory
 from loopkit.testing.subject import Subject
@@ -19,11 +21,25 @@ def value(subject: Subject) -> None:
         where = f" with {variant.name}" if variant.name else ""
         t = trajectory(subject)
         with saying(f"it gives no value{where}"):
-            found = subject.build(variant.options)(t)
+            result = Regularized.of(subject.build(variant.options)(t))
+            found = result.value
         _scalar(found, f"its value{where}")
         with saying(f"its backward pass breaks{where}"):
             found.backward()
         _reaches_the_model(t, where)
+        _terms(result, where)
+
+
+def _terms(result: Regularized, where: str) -> None:
+    for name, term in result.terms.items():
+        if "/" in name or not isinstance(term, torch.Tensor) or term.shape != ():
+            raise Violation(f"its term {name!r} is no named scalar{where}", hint="a tensor without dimensions; no '/'")
+        if term.requires_grad:
+            raise Violation(f"its term {name!r} carries a gradient{where}", hint=".detach() what is for the log")
+
+
+def _value(part: Regularizer, t: Trajectory) -> torch.Tensor:
+    return Regularized.of(part(t)).value
 
 
 @rule("weight", KIND, after=("builds",))
@@ -43,9 +59,9 @@ def weight(subject: Subject) -> None:
 def unweighted(subject: Subject) -> None:
     """Its value does not contain its weight: the objective multiplies."""
     part = subject.build()
-    first = part(trajectory(subject)).item()
+    first = _value(part, trajectory(subject)).item()
     part.weight = part.weight * 2 + 1
-    if part(trajectory(subject)).item() != first:
+    if _value(part, trajectory(subject)).item() != first:
         raise Violation("its value changes with its weight", hint="return R; the objective forms weight * R")
 
 
@@ -56,7 +72,7 @@ def seed(subject: Subject) -> None:
     for number in (1, 2):
         t = trajectory(subject)
         torch.manual_seed(number)
-        found.append(subject.build()(t).item())
+        found.append(_value(subject.build(), t).item())
     if found[0] != found[1]:
         hint = "draw from t.noise.fold(...), which is keyed by seed, step, sample and position"
         raise Violation("the same trajectory gives two values", f"{found[0]} and {found[1]}", hint)
@@ -68,7 +84,9 @@ def padding(subject: Subject) -> None:
     if subject.lacks("padding"):
         raise NotChecked("it says that it lacks padding")
     data = tokens(length=6)
-    plain, wide = (subject.build()(trajectory(subject, batch)).item() for batch in (data, padded(data, right=3)))
+    plain, wide = (
+        _value(subject.build(), trajectory(subject, batch)).item() for batch in (data, padded(data, right=3))
+    )
     if abs(plain - wide) > 1e-4 * max(abs(plain), 1e-3):
         hint = "leave out tokens whose position is PAD: t.batch.positions < PAD"
         raise Violation("padding changes its value", f"{plain:.6g} without, {wide:.6g} with", hint)
@@ -78,5 +96,5 @@ def padding(subject: Subject) -> None:
 def autocast(subject: Subject) -> None:
     """It works under bf16 autocast, and its value is fp32 there too."""
     with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
-        found = subject.build()(trajectory(subject))
+        found = _value(subject.build(), trajectory(subject))
     _scalar(found, "under bf16 autocast its value")

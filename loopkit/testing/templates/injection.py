@@ -1,4 +1,4 @@
-"""An injection. Letters: B sequences, T tokens, D width."""
+"""An injection. Letters: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from loopkit.components.injection import Injection
+from loopkit.components.injection import Injection, per_stream
 from loopkit.loop import Step
 from loopkit.registry import register
 
@@ -33,4 +33,4 @@ class Template(Injection):
         nn.init.constant_(self.weight, self.first)
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
-        return c + (self.weight * e).to(c.dtype)
+        return c + per_stream(self.weight * e, c).to(c.dtype)

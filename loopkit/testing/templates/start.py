@@ -1,11 +1,11 @@
-"""A start. Letters: B sequences, T tokens, D width."""
+"""A start. Letters: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from loopkit.components.start import Start
+from loopkit.components.start import Start, shape_with_streams
 from loopkit.loop import Step
 from loopkit.registry import register
 
@@ -17,12 +17,13 @@ class Template(Start):
     c_0 = v
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, streams: int) -> None:
         super().__init__()
+        self.streams = streams
         self.vector = nn.Parameter(torch.empty(width))
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.vector, std=0.02)
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
-        return self.vector.to(e.dtype).expand_as(e)
+        return self.vector.to(e.dtype).expand(shape_with_streams(e, self.streams))

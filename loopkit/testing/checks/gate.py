@@ -1,0 +1,49 @@
+"""Gates that end sequences in training: a decision for each sequence, which follows from the seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from loopkit.loop import Trajectory
+from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.subject import Subject
+from loopkit.testing.surround import LOOPS, ROWS, loss, model, run, tokens
+
+
+@rule("stops", ("gate",), after=("gradient",))
+def stops(subject: Subject) -> None:
+    """It says for each sequence what stops in training, by the seed alone, and the number of core calls stays."""
+    around = model(subject).train()
+    if not around.stops:
+        raise NotChecked("it stops nothing in training")
+    calls: list[int] = []
+    around.core.register_forward_hook(lambda *_: calls.append(1))
+    answers = [_answers(subject, seed) for seed in (1, 2)]
+    for k, answer in enumerate(answers[0], 1):
+        if answer is not None and (answer.dtype != torch.bool or list(answer.shape) != [ROWS]):
+            seen = f"{answer.dtype} {list(answer.shape)} after loop {k}, not torch.bool [{ROWS}]"
+            raise Violation("stop() gives no answer for each sequence", seen, "return a [B] bool tensor, or None")
+    same = [a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in zip(*answers, strict=True)]
+    if not all(same):
+        hint = "draw from t.noise.fold(...), which is keyed by seed, step, sample and position"
+        raise Violation("what it stops does not follow from the seed", f"after loop {same.index(False) + 1}", hint)
+    with saying("a loss breaks where it has stopped sequences"):
+        loss(run(around, tokens())).backward()
+    if len(calls) != LOOPS:
+        raise Violation("a pass in which it stops sequences makes fewer core calls", f"{len(calls)}, not {LOOPS}")
+
+
+def _answers(subject: Subject, seed: int) -> list[Tensor | None]:
+    """What it says after each loop of one pass."""
+    found: list[Tensor | None] = []
+    around = model(subject).train()
+    stop = around.gate.stop
+
+    def noting(t: Trajectory, k: int) -> Tensor | None:
+        found.append(stop(t, k))
+        return found[-1]
+
+    around.gate.stop = noting  # type: ignore[method-assign]
+    run(around, tokens(), seed=seed)
+    return found
