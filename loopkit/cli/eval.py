@@ -179,6 +179,8 @@ def _show(found: Mapping[str, Any], report: Callable[[Mapping[str, Any]], Render
     """Print figures, before anything that may fail."""
     import json
 
+    from loopkit.report import console
+
     if as_json:
         click.echo(json.dumps(found, indent=2, allow_nan=False))
     else:
