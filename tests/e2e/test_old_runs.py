@@ -43,7 +43,13 @@ def test_old_run_resumes_and_evaluates(name: str, tmp_path: Path) -> None:
         if int(step) == record.STOP or name not in OTHER_DROPOUT:
             where = ("--runs", str(tmp_path), "--step", step, "--depths", record.DEPTHS)
             actual = json.loads(record.call("eval", name, *where, *moved, "--json"))["depths"]
-            compare(rows, actual, f"{name} step {step}", exact=exact)
+            compare(figures(rows), actual, f"{name} step {step}", exact=exact)
+
+
+def figures(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What an evaluation must give: all that was recorded but the word perplexity, because sources now state their words,
+    or that they have none."""
+    return [{key: value for key, value in row.items() if key != "word_ppl"} for row in recorded]
 
 
 def steps(recorded: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
