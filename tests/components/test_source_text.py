@@ -152,10 +152,10 @@ def test_splits_are_named_in_any_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n'), r"compressed with gzip; decompress it with gunzip"),
-        ("a.jsonl", gzip.compress(b'{"text": "a"}\n'), r"compressed with gzip"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n', mtime=0), r"compressed with gzip; decompress it with gunzip"),
+        ("a.jsonl", gzip.compress(b'{"text": "a"}\n', mtime=0), r"compressed with gzip"),
         ("a.jsonl.zst", b"\x28\xb5\x2f\xfd rest", r"compressed with zstd; decompress it with zstd -d"),
-        ("a.parquet", gzip.compress(b"a"), r"compressed with gzip"),
+        ("a.parquet", gzip.compress(b"a", mtime=0), r"compressed with gzip"),
         ("a.txt", b"PAR1 rest", r"a parquet file; rename it to end in \.parquet"),
         ("a.txt", "text".encode("utf-16"), r"UTF-16 text; convert it with iconv -f utf-16 -t utf-8"),
         ("a.jsonl", '{"text": "a"}'.encode("utf-16-le"), r"byte 1 is 0, so this is not UTF-8 text but UTF-16"),
