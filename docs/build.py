@@ -25,6 +25,12 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 import yaml  # noqa: E402
 
+from docs.site import gallery, reference  # noqa: E402
+from docs.site.gallery import Cost, RecipeEntry, StudyFile  # noqa: E402
+from docs.site.reference import introductions  # noqa: E402
+from docs.site.reference.command_page import page_of as command_place  # noqa: E402
+from docs.site.reference.component_page import page_of as component_place  # noqa: E402
+from docs.site.reference.format_page import anchor  # noqa: E402
 from loopkit.cli.main import COMMANDS, main  # noqa: E402
 from loopkit.recipe import Recipe  # noqa: E402
 from loopkit.recipe.recipe import format_sections  # noqa: E402
@@ -32,14 +38,9 @@ from loopkit.registry.catalog import catalog  # noqa: E402
 from loopkit.registry.kinds import KINDS  # noqa: E402
 from loopkit.registry.schema import Schema  # noqa: E402
 from loopkit.registry.source import read_sections  # noqa: E402
-from loopkit.report import gallery, plot_curves, plot_depths, reference  # noqa: E402
-from loopkit.report.gallery import Cost, Entry, StudyFile  # noqa: E402
-from loopkit.report.markdown import relative  # noqa: E402
-from loopkit.report.reference import introductions  # noqa: E402
-from loopkit.report.reference.command_page import page_of as command_place  # noqa: E402
-from loopkit.report.reference.component_page import page_of as component_place  # noqa: E402
-from loopkit.report.reference.format_page import anchor  # noqa: E402
-from loopkit.report.study_table import summary  # noqa: E402
+from loopkit.report import plot_curves, plot_depths  # noqa: E402
+from loopkit.report.pages.markdown import relative  # noqa: E402
+from loopkit.report.tables.study import summary  # noqa: E402
 
 DOCS, OUT = ROOT / "docs", ROOT / "build" / "docs"
 NAV, COSTS = ROOT / "build" / "nav.yml", ROOT / "build" / "costs.json"
@@ -115,7 +116,7 @@ def result_of(study: StudyFile, here: str) -> str:
 
 
 def gallery_pages(
-    entries: Sequence[Entry], studies: Sequence[StudyFile], known: frozenset[str], out: Path
+    entries: Sequence[RecipeEntry], studies: Sequence[StudyFile], known: frozenset[str], out: Path
 ) -> dict[str, str]:
     """The pages of recipes and studies; their plots are drawn or copied."""
     pages = {"gallery/index.md": gallery.gallery_page(entries), "studies/index.md": gallery.studies_page(studies)}
@@ -154,7 +155,7 @@ def arm_plots(studies: Sequence[StudyFile], out: Path) -> Iterator[tuple[tuple[s
 
 
 def reference_pages(
-    entries: Sequence[Entry], schemas: dict[str, list[Schema]], studies: Sequence[StudyFile]
+    entries: Sequence[RecipeEntry], schemas: dict[str, list[Schema]], studies: Sequence[StudyFile]
 ) -> Iterator[tuple[str, str]]:
     """The pages of kinds, components, commands, formats and outputs."""
     yield "reference/index.md", reference.kinds_page(schemas)
@@ -208,7 +209,7 @@ class Costs:
         kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         self.counts: dict[str, Any] = kept.get("counts", {}) if kept.get("state") == self.state else {}
 
-    def add(self, entry: Entry) -> Entry:
+    def add(self, entry: RecipeEntry) -> RecipeEntry:
         """The entry with its cost."""
         from dataclasses import replace
 
@@ -226,9 +227,9 @@ class Costs:
 
 def cost_of(recipe: Recipe) -> Cost:
     """Parameters and FLOPs, as ``loopkit plan`` counts them."""
+    from loopkit.cost.flops import StepFlops
     from loopkit.model import build_model, count_parameters
     from loopkit.objective import build_objective
-    from loopkit.training.flops import StepFlops
 
     try:
         vocabulary = vocabulary_of(recipe)
@@ -248,7 +249,7 @@ def cost_of(recipe: Recipe) -> Cost:
 
 def vocabulary_of(recipe: Recipe) -> int:
     """The tokenizer's size as ``plan`` takes it; where the data decides it, from data that is made on the spot."""
-    from loopkit.training.plan import known_vocabulary
+    from loopkit.cost.plan import known_vocabulary
 
     try:
         return known_vocabulary(recipe)
@@ -262,7 +263,7 @@ def vocabulary_of(recipe: Recipe) -> int:
 
 
 def menu_of(
-    out: Path, entries: Sequence[Entry], studies: Sequence[StudyFile], schemas: dict[str, list[Schema]]
+    out: Path, entries: Sequence[RecipeEntry], studies: Sequence[StudyFile], schemas: dict[str, list[Schema]]
 ) -> list[Any]:
     """The site's menu."""
     there = {page.stem for page in (out / "guides").glob("*.md")} - {"index"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from loopkit.evaluation import Result
     from loopkit.inference.complete import Completed
     from loopkit.model import LoopedModel
-    from loopkit.training.train import Trained
+    from loopkit.training.train import TrainingResult
 
 __all__ = ["build", "evaluate", "generate", "load", "load_recipe", "train"]
 
@@ -84,7 +84,7 @@ def train(
     overrides: Sequence[str] = (),
     runs: str | Path = "runs",
     resume: bool = False,
-) -> Trained:
+) -> TrainingResult:
     """Train a recipe, as ``loopkit train`` does in one process, and write the run's report.
 
     Args:
@@ -218,7 +218,7 @@ def generate(
     import torch
 
     from loopkit.errors import UserError
-    from loopkit.evaluation.circumstances import ready
+    from loopkit.evaluation.context import ready
     from loopkit.evaluation.trained_run import open_run
     from loopkit.inference import Sampling, complete
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from loopkit.cli.main import COMMANDS, main
-from loopkit.recipe.describe import describe
+from loopkit.recipe.authoring.describe import describe
 from loopkit.recipe.recipe import format_sections
 from loopkit.registry import KINDS
 from loopkit.registry.catalog import builtin_offers

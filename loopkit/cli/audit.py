@@ -60,8 +60,8 @@ def command(
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2, allow_nan=False))
     else:
-        from loopkit.report.audit_table import audit_report
         from loopkit.report.console import console
+        from loopkit.report.tables.audit import audit_report
 
         console().print(audit_report(found.to_json()))
     if strict and (found.scale.verdict == "blind spot" or not found.reads_input):

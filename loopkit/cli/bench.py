@@ -49,17 +49,17 @@ def command(
     resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
     start_ranks(nproc, REMEDY)
 
+    from loopkit.cost.plan import known_vocabulary
     from loopkit.report import console
-    from loopkit.report.bench_table import bench_report
+    from loopkit.report.tables.bench import bench_report
     from loopkit.training.bench import bench
-    from loopkit.training.one_voice import one_voice
-    from loopkit.training.plan import known_vocabulary
-    from loopkit.training.process import join
-    from loopkit.training.stop import Ended
+    from loopkit.training.distributed.process_group import join
+    from loopkit.training.distributed.rank_errors import report_rank_errors
+    from loopkit.training.errors import Ended
 
     size = vocabulary or known_vocabulary(resolved)
     try:
-        with one_voice(REMEDY):
+        with report_rank_errors(REMEDY):
             process = join(resolved.train.device)
             found = bench(resolved, process, vocabulary=size, loops=loops, steps=steps, told=_say(process.first))
     except Ended as stop:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from loopkit.data import Prepared
-    from loopkit.evaluation.shards import Shard
+    from loopkit.evaluation.shards import EvaluationShard
     from loopkit.evaluation.trained_run import TrainedRun
 
 REMEDY = "No result was written, and texts that were stay: the same command goes on"
@@ -104,9 +104,9 @@ def command(
 
     from loopkit.evaluation.shards import ALONE
     from loopkit.evaluation.trained_run import open_run
-    from loopkit.training.one_voice import one_voice
+    from loopkit.training.distributed.rank_errors import report_rank_errors
 
-    with one_voice(REMEDY):
+    with report_rank_errors(REMEDY):
         place, shard = _join(device)
         changes = (*overrides, *chosen)
         opened = open_run(folder.path, step=step, overrides=changes, tasks=tasks, plugins=plugins, device=place)
@@ -124,7 +124,7 @@ def command(
 def _measure(
     opened: TrainedRun,
     wanted: Sequence[int] | None,
-    shard: Shard,
+    shard: EvaluationShard,
     *,
     dtype: str | None,
     read_as: str,
@@ -194,18 +194,18 @@ def _list_files(paths: Sequence[Path], as_json: bool) -> None:
         click.echo("\nwritten: " + ", ".join(map(str, paths)))
 
 
-def _join(device: str) -> tuple[torch.device | str, Shard]:
+def _join(device: str) -> tuple[torch.device | str, EvaluationShard]:
     """Where this process measures, and its share of the work; alone unless a launcher started it."""
     import torch
 
-    from loopkit.evaluation.shards import ALONE, Shard
-    from loopkit.training.launch import under_launcher
-    from loopkit.training.process import join
+    from loopkit.evaluation.shards import ALONE, EvaluationShard
+    from loopkit.training.distributed.launch import under_launcher
+    from loopkit.training.distributed.process_group import join
 
     if not under_launcher():
         return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device, ALONE
     process = join(device)  # type: ignore[arg-type]
-    return process.device, Shard(process.rank, process.world)
+    return process.device, EvaluationShard(process.rank, process.world)
 
 
 def _alone(opened: TrainedRun, exits: tuple[str, ...]) -> str:
@@ -232,11 +232,11 @@ def _benchmark(
     opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], shared: dict[str, Any], write: bool, as_json: bool
 ) -> None:
     """What early exit by each rule saves and costs, beside every fixed depth."""
-    from loopkit.evaluation.exit_benchmark import exit_benchmark
+    from loopkit.evaluation.early_exit.benchmark import exit_benchmark
     from loopkit.recipe import component
     from loopkit.registry.catalog import catalog
-    from loopkit.report.exit_table import exit_report
-    from loopkit.report.frontier_plot import plot_frontier
+    from loopkit.report.plots.frontier import plot_frontier
+    from loopkit.report.tables.early_exit import exit_report
     from loopkit.runs import write_json
 
     known = catalog().with_files(Path(file) for file in opened.recipe.values["plugins"])

@@ -120,7 +120,7 @@ def _complete(
 ) -> list[Completed]:
     import torch
 
-    from loopkit.evaluation.circumstances import ready
+    from loopkit.evaluation.context import ready
     from loopkit.inference import complete
     from loopkit.inference.stream import Stream
 

@@ -72,7 +72,7 @@ class Commands(Suggesting):
             if ctx.params.get("traceback"):
                 raise
             from loopkit.error_report import exit_code_of, format_error
-            from loopkit.training.launch import should_report
+            from loopkit.training.distributed.launch import should_report
 
             if should_report():
                 click.echo(format_error(error), err=True)

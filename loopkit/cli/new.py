@@ -46,7 +46,7 @@ def recipe(name: str, parent: str, out: Path, plugins: tuple[Path, ...], no_plug
     import re
 
     from loopkit.recipe import load_recipe, shipped_recipes
-    from loopkit.recipe.scaffold import scaffold
+    from loopkit.recipe.authoring.scaffold import scaffold
 
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise UserError(f"{name!r} is no name of a recipe; use letters, digits, '-' and '_'")

@@ -12,7 +12,7 @@ from loopkit.cli.options import json_option, recipe_options
 from loopkit.errors import UserError
 
 if TYPE_CHECKING:
-    from loopkit.training.cluster import Cluster
+    from loopkit.cost.cluster import Cluster
 
 
 @click.command("plan")
@@ -62,12 +62,12 @@ def command(
     """Say what RECIPE needs: parameters, FLOPs and memory by depth, steps, time. Nothing is trained or downloaded."""
     import json
 
+    from loopkit.cost.plan import Assumptions, plan
     from loopkit.recipe import load_recipe
-    from loopkit.recipe.cautions import ineffective
-    from loopkit.recipe.packages import package_cautions
+    from loopkit.recipe.validation.packages import package_cautions
+    from loopkit.recipe.validation.warnings import ineffective
     from loopkit.report import console
-    from loopkit.report.plan_table import plan_report
-    from loopkit.training.plan import Assumptions, plan
+    from loopkit.report.tables.plan import plan_report
 
     resolved = load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins)
     for line in package_cautions(resolved):
@@ -96,8 +96,8 @@ def _cluster(
     gpu: str | None, memory: float | None, flops: float | None, mfu: float, network: float, per_machine: int
 ) -> Cluster:
     """The machines that the options describe."""
-    from loopkit.training.cluster import Cluster
-    from loopkit.training.devices import accelerator
+    from loopkit.cost.cluster import Cluster
+    from loopkit.cost.hardware import accelerator
 
     if gpu is None and flops is None:
         raise UserError("--memory describes a GPU; say also how fast it is, with --flops or --gpu")

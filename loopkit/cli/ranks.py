@@ -21,7 +21,7 @@ def start_ranks(nproc: int | None, remedy: str | None = None) -> None:
         nproc: How many; None leaves it at this process.
         remedy: What to do after a rank was killed, where it is not to resume training.
     """
-    from loopkit.training.launch import LAUNCHED, follow_launcher, launch, under_launcher
+    from loopkit.training.distributed.launch import LAUNCHED, follow_launcher, launch, under_launcher
 
     if LAUNCHED in os.environ:
         follow_launcher()

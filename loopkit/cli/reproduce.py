@@ -38,8 +38,8 @@ def command(
     import json
 
     from loopkit.report import console
-    from loopkit.report.study_plot import plot_study
-    from loopkit.report.study_table import arms_markdown, claims_markdown, claims_report, radii_markdown
+    from loopkit.report.plots.study import plot_study
+    from loopkit.report.tables.study import arms_markdown, claims_markdown, claims_report, radii_markdown
     from loopkit.runs import write_text
     from loopkit.studies import load_study, reproduce
     from loopkit.studies.runs import Failed

@@ -22,7 +22,7 @@ def command(out: Path | None, plugins: tuple[Path, ...], no_plugins: bool) -> No
     """
     import json
 
-    from loopkit.recipe.editor import editor_schema
+    from loopkit.recipe.authoring.editor_schema import editor_schema
     from loopkit.registry.catalog import catalog
 
     text = json.dumps(editor_schema(catalog(not no_plugins).with_files(plugins)), indent=1) + "\n"

@@ -39,7 +39,7 @@ def command(
     import json
 
     from loopkit.recipe import load_recipe
-    from loopkit.recipe.describe import describe
+    from loopkit.recipe.authoring.describe import describe
     from loopkit.registry import KINDS
     from loopkit.registry.catalog import catalog
 
@@ -87,7 +87,7 @@ def _show_kind(kind: Kind, names: list[str], namesakes: list[str]) -> None:
 
     from loopkit.registry.catalog import COMPONENTS
     from loopkit.report.console import console
-    from loopkit.report.reference.docstring import plain
+    from loopkit.report.pages.docstring import plain
 
     file = COMPONENTS / f"{kind.name}.py"
     file = file if file.is_file() else COMPONENTS / kind.name / "__init__.py"
@@ -122,10 +122,10 @@ def _named(what: str, known: object) -> list[Schema]:
 def _show_component(schema: Schema) -> None:
     from rich.table import Table
 
-    from loopkit.recipe.describe import describe
+    from loopkit.recipe.authoring.describe import describe
     from loopkit.registry.packages import missing_packages, remedy
     from loopkit.report.console import console
-    from loopkit.report.reference.docstring import plain, unbroken
+    from loopkit.report.pages.docstring import plain, unbroken
 
     out = console()
     out.print(f"{schema.kind}/{schema.name}", style="bold")

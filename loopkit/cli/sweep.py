@@ -46,9 +46,9 @@ def command(
         return
 
     from loopkit.report import console
-    from loopkit.report.sweep_table import sweep_markdown, sweep_report
+    from loopkit.report.tables.sweep import sweep_markdown, sweep_report
     from loopkit.runs import write_json, write_text
-    from loopkit.studies.sweep import Sweep, run_sweep
+    from loopkit.studies.sweep import SweepRuns, run_sweep
 
     words = [recipe, *(word for name in profiles for word in ("--profile", name))]
     words += [word for text in overrides for word in ("--set", text)]
@@ -56,7 +56,7 @@ def command(
     words += ["--no-plugins"] if no_plugins else []
     words += ["--nproc", str(nproc)] if nproc else []
     try:
-        found = run_sweep(Sweep(points, tuple(words), runs), lambda text: click.echo(text, err=True))
+        found = run_sweep(SweepRuns(points, tuple(words), runs), lambda text: click.echo(text, err=True))
     except KeyboardInterrupt:
         click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
         sys.exit(ExitCode.INTERRUPTED)

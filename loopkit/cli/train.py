@@ -59,13 +59,13 @@ def command(
 
     start_ranks(nproc)
 
-    from loopkit.training.one_voice import one_voice
-    from loopkit.training.stop import Ended, Interrupted
+    from loopkit.training.distributed.rank_errors import report_rank_errors
+    from loopkit.training.errors import Ended, Interrupted
     from loopkit.training.train import train
 
     first = os.environ.get("RANK", "0") == "0"
     try:
-        with one_voice():
+        with report_rank_errors():
             trained = train(
                 resolved,
                 folder=folder,

@@ -41,10 +41,10 @@ def command(
     import json
 
     from loopkit.recipe import RecipeError, load_recipe
-    from loopkit.recipe.cautions import ineffective
-    from loopkit.recipe.packages import package_cautions
     from loopkit.recipe.recipe import profiles_of
     from loopkit.recipe.sweep import sweep_problems
+    from loopkit.recipe.validation.packages import package_cautions
+    from loopkit.recipe.validation.warnings import ineffective
 
     found: list[Problem] = []
     good: list[Recipe] = []
@@ -91,8 +91,8 @@ def command(
 
 def _build_problems(recipes: Sequence[Recipe]) -> list[Problem]:
     """What is found when each recipe's model is built and run, in the order of the recipes."""
+    from loopkit.evaluation.audit.preflight import preflight
     from loopkit.recipe import Origin, Problem
-    from loopkit.training.preflight import preflight
 
     problems = []
     for recipe in recipes:

@@ -15,7 +15,7 @@ from loopkit.registry import register
 
 
 @dataclass(frozen=True)
-class Scale:
+class InitContext:
     """What an init may know about the model.
 
     Args:
@@ -48,7 +48,7 @@ class Init:
         Raises:
             UserError: If a module owns parameters or buffers that nothing sets.
         """
-        scale = Scale(width, effective_depth)
+        scale = InitContext(width, effective_depth)
         seed = generator.initial_seed()
         filled: set[int] = set()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -64,7 +64,7 @@ class Init:
                     _reset(name, module, seed)
 
     def draw(
-        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
         """First values of ``weight`` or ``bias`` of a module, fp32 on the CPU."""
         raise NotImplementedError
@@ -96,7 +96,7 @@ class TorchDefault(Init):
     """
 
     def draw(
-        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
         if isinstance(module, nn.Embedding):
             return torch.empty(shape).normal_(generator=generator)
@@ -119,7 +119,7 @@ class NormalInit(Init):
         self.std = std
 
     def draw(
-        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
         if part == "bias":
             return torch.zeros(shape)
@@ -142,7 +142,7 @@ class ScaledInit(Init):
         self.depth = depth
 
     def draw(
-        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
         if part == "bias":
             return torch.zeros(shape)

@@ -76,11 +76,11 @@ class _TwoMatrices(Mlp):
         self.up = nn.Linear(width, inside, bias=bias)
         self.out = nn.Linear(inside, width, bias=bias)
 
-    def bend(self, x: Tensor) -> Tensor:
+    def activation(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        return self.out(self.bend(self.up(x)))
+        return self.out(self.activation(self.up(x)))
 
 
 @register("mlp", "gelu", paper="arXiv:1606.08415")
@@ -108,7 +108,7 @@ class Gelu(_TwoMatrices):
         super().__init__(width, ratio, hidden, bias)
         self.approximate = "none" if exact else "tanh"
 
-    def bend(self, x: Tensor) -> Tensor:
+    def activation(self, x: Tensor) -> Tensor:
         return F.gelu(x, approximate=self.approximate)
 
 
@@ -134,5 +134,5 @@ class Relu2(_TwoMatrices):
     ) -> None:
         super().__init__(width, ratio, hidden, bias)
 
-    def bend(self, x: Tensor) -> Tensor:
+    def activation(self, x: Tensor) -> Tensor:
         return F.relu(x).square()

@@ -169,7 +169,7 @@ class Muon(OptimizerRule):
         for made in others.param_groups if others else ():
             if (rate := self.rates.get(roles[id(made["params"][0])])) is not None:
                 made["lr_scale"] = made.get("lr_scale", 1.0) * rate
-        return MatricesApart(settings, others, rounds=self.rounds, scale=self.scale)
+        return HybridMuon(settings, others, rounds=self.rounds, scale=self.scale)
 
     def state_numbers(self, groups: list[ParameterGroup]) -> int:
         matrices, rest = self._sort(groups)
@@ -206,7 +206,7 @@ def _parts(groups: list[ParameterGroup], flags: list[list[bool]]) -> list[Parame
     ]
 
 
-class MatricesApart(torch.optim.Optimizer):
+class HybridMuon(torch.optim.Optimizer):
     """Groups with ``shapes`` are matrices for Muon; another optimizer steps the rest, on the state of this one.
 
     ZeRO 1 and 2 replace the parameters of a group by this rank's part of them, laid end to end in one flat tensor.

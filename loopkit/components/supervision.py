@@ -47,7 +47,7 @@ def over_scored(values: Tensor, t: Trajectory) -> Tensor:
     return values.sum(dim=(-2, -1)) / t.batch.scored.sum().clamp(min=1)
 
 
-def ran_KB1(t: Trajectory, ks: Sequence[int]) -> Tensor | None:
+def active_KB1(t: Trajectory, ks: Sequence[int]) -> Tensor | None:
     """Which sequences computed each loop, shaped to meet ``[K, B, T]``; ``None``: all."""
     masks = [t.ran(k) for k in ks]
     found = [mask for mask in masks if mask is not None]
@@ -56,7 +56,7 @@ def ran_KB1(t: Trajectory, ks: Sequence[int]) -> Tensor | None:
 
 def ce_of(nll_KBT: Tensor, t: Trajectory, ks: Sequence[int]) -> dict[int, Tensor]:
     """Cross-entropy of each loop over the sequences that ran it, detached."""
-    ran, nll = ran_KB1(t, ks), nll_KBT.detach()
+    ran, nll = active_KB1(t, ks), nll_KBT.detach()
     if ran is None:
         return dict(zip(ks, over_scored(nll, t), strict=True))
     count = (ran & t.batch.scored).sum(dim=(-2, -1)).clamp(min=1)
@@ -68,7 +68,7 @@ class _Mean(Supervision):
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
-        ran = ran_KB1(t, ks)
+        ran = active_KB1(t, ks)
         if ran is None:
             nll_KBT = t.nll(ks)
             return Supervised(over_scored(nll_KBT, t).mean(), ce_of(nll_KBT, t, ks))
@@ -148,8 +148,8 @@ class ExitWeighted(Supervision):
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
-        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), ran_KB1(t, ks)
-        log_p_KBT = log_exit_distribution(alive(gates_KBT, ran))
+        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), active_KB1(t, ks)
+        log_p_KBT = log_exit_distribution(mask_inactive(gates_KBT, ran))
         p_KBT = log_p_KBT.exp()
         scored = t.batch.scored
         if self.mix == "losses":
@@ -204,7 +204,7 @@ class ExitImprovement(Supervision):
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
-        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), ran_KB1(t, ks)
+        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), active_KB1(t, ks)
         with torch.no_grad():
             nll_KBT = t.nll(ks)
             wanted = ((nll_KBT[:-1] - nll_KBT[1:]).clamp(min=0) - self.gamma).mul(self.slope).sigmoid()
@@ -216,7 +216,7 @@ class ExitImprovement(Supervision):
             loss,
             ce_of(nll_KBT, t, ks),
             {
-                "exit_mean": mean_exit(log_exit_distribution(alive(gates_KBT, ran)).exp(), ran, t).detach(),
+                "exit_mean": mean_exit(log_exit_distribution(mask_inactive(gates_KBT, ran)).exp(), ran, t).detach(),
                 "continue_target": over_scored((wanted * share).sum(dim=0), t).detach(),
             },
         )
@@ -230,7 +230,7 @@ def _shares(values_KBT: Tensor, ran: Tensor | None) -> Tensor:
     return both.to(values_KBT.dtype) / both.sum(dim=0).clamp(min=1)
 
 
-def alive(gates_KBT: Tensor, ran: Tensor | None) -> Tensor:
+def mask_inactive(gates_KBT: Tensor, ran: Tensor | None) -> Tensor:
     """Exit logits of which none lets a sequence leave before its start."""
     return gates_KBT if ran is None else gates_KBT.masked_fill(~ran, -1e4)
 

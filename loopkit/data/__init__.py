@@ -1,8 +1,8 @@
 """Text as encoded splits: what is trained on, in which order, and what an evaluation scores. Torch only in batches."""
 
-from loopkit.data.cache import cache_folder
-from loopkit.data.encode import prepare
-from loopkit.data.identity import OtherData, check_same_data, located, run_tokenizer
+from loopkit.data.encoding.cache import cache_folder
+from loopkit.data.encoding.encode import prepare
+from loopkit.data.encoding.identity import OtherData, check_same_data, located, run_tokenizer
 from loopkit.data.rows import Examples, Row, step_sha
 from loopkit.data.sampler import Sampler
 from loopkit.data.scoring import Scoring

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopkit.data.pieces import Piece
+from loopkit.data.encoding.pieces import TextPiece
 from loopkit.errors import UserError
 
 LEARN, TARGETS, GROUPS = "learn.bin", "targets.bin", "groups.bin"
@@ -23,7 +23,7 @@ class Answers:
         self.names: dict[str | None, int] = {None: 0}
         self.in_place: bool | None = None  # until there is a document
 
-    def add(self, piece: Piece, ids: list[np.ndarray], targets: list[np.ndarray | None]) -> None:
+    def add(self, piece: TextPiece, ids: list[np.ndarray], targets: list[np.ndarray | None]) -> None:
         """Take in a document."""
         in_place = any(target is not None for target in targets)
         if self.in_place not in (None, in_place):
@@ -47,7 +47,7 @@ class Answers:
         return {"groups": names}
 
 
-def _flags(piece: Piece, ids: list[np.ndarray]) -> bytes:
+def _flags(piece: TextPiece, ids: list[np.ndarray]) -> bytes:
     """For each token whether it is learned; the first one cannot be, as nothing comes before it."""
     flags = np.concatenate([np.full(len(each), part.learn) for each, part in zip(ids, piece.parts, strict=True)])
     if not flags[1:].any():
@@ -55,7 +55,7 @@ def _flags(piece: Piece, ids: list[np.ndarray]) -> bytes:
     return flags.tobytes()
 
 
-def _targeted(piece: Piece, targets: list[np.ndarray | None], ids: list[np.ndarray]) -> bytes:
+def _targeted(piece: TextPiece, targets: list[np.ndarray | None], ids: list[np.ndarray]) -> bytes:
     """For each token whether it has a target."""
     for part, target, each in zip(piece.parts, targets, ids, strict=True):
         if target is not None and len(target) != len(each):

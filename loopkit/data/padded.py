@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from loopkit.data.encoding.store import TokenStore
 from loopkit.data.rows import IGNORE, Examples, Row
-from loopkit.data.store import TokenStore
 from loopkit.errors import UserError
 
 

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from loopkit.components.source import WORDS, Words
+from loopkit.data.encoding.store import PrefixCounts, TokenStore
 from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples, Row
-from loopkit.data.store import Mark, TokenStore
 from loopkit.data.windows import OnceWindows, Windows
 
 Protocol = Literal["once", "paper_a"]
@@ -36,7 +36,7 @@ class Scoring(Examples):
         self,
         inner: Examples,
         tokens_scored: int,
-        mark: Mark | None,
+        mark: PrefixCounts | None,
         statement: str,
         words: Words | None,
         groups: Sequence[str | None] = (),
@@ -110,7 +110,7 @@ def _sizes(groups: Sequence[str | None]) -> str:
     return f" ({', '.join(f'{group}: {counts[group]:,}' for group in sorted(counts))})" if counts else ""
 
 
-def _what(store: TokenStore, name: str, mark: Mark) -> str:
+def _what(store: TokenStore, name: str, mark: PrefixCounts) -> str:
     if mark.tokens == len(store):
         return f"{name}: all {mark.tokens:,} tokens"
     return f"{name}: the first {mark.tokens:,} of {len(store):,} tokens ({mark.tokens / len(store):.1%})"

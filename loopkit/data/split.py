@@ -7,10 +7,10 @@ from typing import Any
 
 from loopkit.components.source import Words
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.data.encoding.store import TokenStore
 from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples
 from loopkit.data.scoring import Protocol, Scoring, score_examples, score_stream
-from loopkit.data.store import TokenStore
 from loopkit.data.windows import Windows
 
 

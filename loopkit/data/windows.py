@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from loopkit.data.encoding.store import TokenStore
 from loopkit.data.rows import IGNORE, Examples, Row
-from loopkit.data.store import TokenStore
 from loopkit.errors import UserError
 
 

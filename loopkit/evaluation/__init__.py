@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loopkit.evaluation.files import completions_of, results_of, write_result
-from loopkit.evaluation.result import Conditions, Origin, Result, Trained
+from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDepths
 from loopkit.recipe.depths import check_depths, format_depths, parse_depths
 
 if TYPE_CHECKING:
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Conditions",
-    "Origin",
+    "ModelSource",
     "Result",
-    "Trained",
+    "TrainedDepths",
     "check_depths",
     "completions_of",
     "evaluate",

@@ -13,10 +13,10 @@ import torch
 from loopkit.components.task import Completion, Generate, Task
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
-from loopkit.evaluation.circumstances import Dtype
 from loopkit.evaluation.completion_file import CompletionFile, completion_digest
+from loopkit.evaluation.context import Dtype
 from loopkit.evaluation.figures import totals
-from loopkit.evaluation.shards import ALONE, Shard
+from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.inference import Completed, complete, positions_of
 from loopkit.inference.complete import encode_prompts
 from loopkit.registry import Spec
@@ -84,7 +84,7 @@ class Writer:
     batch: int
     file: CompletionFile
     writing: Writing = lambda task, depth, done, wanted: None
-    shard: Shard = ALONE
+    shard: EvaluationShard = ALONE
 
     def figures(self, asked: Sequence[Asked], depths: Sequence[int]) -> dict[int, dict[str, dict[str, Any]]]:
         """The figures of every task at every depth."""

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from loopkit.components.probe import Measured, Probe
+from loopkit.components.probe import Probe, ProbeResult
 from loopkit.components.task import Corpus, Likelihood, Task
 from loopkit.errors import UserError
 from loopkit.evaluation.batches import Batches
-from loopkit.evaluation.circumstances import Dtype, device_name, ready, split_of, tokenizer_facts
 from loopkit.evaluation.completion_file import CompletionFile
+from loopkit.evaluation.context import Dtype, device_name, ready, split_of, tokenizer_facts
+from loopkit.evaluation.depth_sweep import DepthSweep, ReadAs, passes_note, spell_passes, sweep
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
-from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
-from loopkit.evaluation.shards import ALONE, Shard
-from loopkit.evaluation.sweep import ReadAs, Sweep, passes_note, spell_passes, sweep
+from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDepths, row_of
+from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.evaluation.texts import Writing, evaluate_texts, joined
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.recipe.depths import check_depths, parse_depths
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from loopkit.components.tokenizer import Tokenizer
     from loopkit.data import Prepared, Scoring, Split
     from loopkit.model import LoopedModel
-    from loopkit.recipe.format import Evaluate
+    from loopkit.recipe.format import EvaluateConfig
 
 
 def evaluate(
     model: LoopedModel,
     prepared: Prepared | None,
-    settings: Evaluate,
+    settings: EvaluateConfig,
     depths: Sequence[int] | None = None,
     *,
     tokenizer: Tokenizer | None = None,
@@ -45,13 +45,13 @@ def evaluate(
     device: torch.device | str | None = None,
     dtype: Dtype = "fp32",
     read_as: ReadAs = "depth",
-    trained: Trained | None = None,
-    origin: Origin | None = None,
+    trained: TrainedDepths | None = None,
+    origin: ModelSource | None = None,
     timed_batches: int = 0,
     progress: Callable[[int, int], None] = lambda done, batches: None,
     completions: Path | None = None,
     writing: Writing = lambda task, depth, done, wanted: None,
-    shard: Shard = ALONE,
+    shard: EvaluationShard = ALONE,
 ) -> Result:
     """Score a split at every depth, from one pass where the model allows it, run the probes, and have texts written.
 
@@ -103,7 +103,7 @@ def evaluate(
         dtype=dtype,
         read_as=read_as,
         trained=trained,
-        origin=Origin() if origin is None else origin,
+        origin=ModelSource() if origin is None else origin,
         timed_batches=timed_batches,
     )
     texts = None
@@ -123,14 +123,14 @@ class _Asked:
     """What is measured, at which depths, where and how; the names are those of ``evaluate``."""
 
     model: LoopedModel
-    settings: Evaluate
+    settings: EvaluateConfig
     tasks: dict[str, Task]
     depths: list[int]
     place: torch.device
     dtype: Dtype
     read_as: ReadAs
-    trained: Trained | None
-    origin: Origin
+    trained: TrainedDepths | None
+    origin: ModelSource
     timed_batches: int
 
     @property
@@ -140,7 +140,7 @@ class _Asked:
 
 
 def _written(
-    asked: _Asked, tokenizer: Tokenizer | None, completions: Path | None, writing: Writing, shard: Shard
+    asked: _Asked, tokenizer: Tokenizer | None, completions: Path | None, writing: Writing, shard: EvaluationShard
 ) -> Result:
     """The tasks that have texts written."""
     if tokenizer is None:
@@ -161,7 +161,7 @@ def _written(
 
 
 def _scored(
-    asked: _Asked, prepared: Prepared, window: int, progress: Callable[[int, int], None], shard: Shard
+    asked: _Asked, prepared: Prepared, window: int, progress: Callable[[int, int], None], shard: EvaluationShard
 ) -> Result:
     """The tasks that score the split, the probes and the timing."""
     settings, model = asked.settings, asked.model
@@ -183,7 +183,9 @@ def _scored(
     )
 
 
-def _measured(asked: _Asked, scoring: Scoring, progress: Callable[[int, int], None], shard: Shard) -> _Outcome:
+def _measured(
+    asked: _Asked, scoring: Scoring, progress: Callable[[int, int], None], shard: EvaluationShard
+) -> _Outcome:
     """One sweep over the batches, on which passive probes ride; then the active probes, then the timing."""
     model, depths, reading = asked.model, asked.depths, asked.reading
     probes: dict[str, Probe] = {name: spec.build() for name, spec in asked.settings.probes.items()}
@@ -234,7 +236,7 @@ def _conditions(asked: _Asked, prepared: Prepared, text: Split, scoring: Scoring
     )
 
 
-def scores_text(settings: Evaluate) -> bool:
+def scores_text(settings: EvaluateConfig) -> bool:
     """Whether anything asked for scores the split, so that its data is needed."""
     return bool(settings.probes) or any(spec.target.scores for spec in settings.tasks.values())  # type: ignore[attr-defined]
 
@@ -245,8 +247,8 @@ class _Outcome:
 
     tasks: dict[str, Task]
     scoring: Scoring
-    found: Sweep
-    measured: dict[str, Measured]
+    found: DepthSweep
+    measured: dict[str, ProbeResult]
     speed: dict[int, float]
 
     def figures(self, depth: int) -> dict[str, Any]:
@@ -273,14 +275,14 @@ class _Outcome:
         return probed
 
 
-def default_depths(settings: Evaluate, trained: Trained | None, max_loops: int) -> list[int]:
+def default_depths(settings: EvaluateConfig, trained: TrainedDepths | None, max_loops: int) -> list[int]:
     """The depths that a recipe asks for, or from 1 to the most that were trained."""
     if settings.depths is not None:
         return parse_depths(str(settings.depths))
     return list(range(1, (max_loops if trained is None else trained.max) + 1))
 
 
-def _stride(settings: Evaluate, window: int) -> int:
+def _stride(settings: EvaluateConfig, window: int) -> int:
     """The stride in force, as the recipe format defines its default."""
     if settings.stride is not None:
         return settings.stride

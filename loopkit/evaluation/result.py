@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedDepths:
     """The depths that a model was trained at.
 
     Args:
@@ -35,7 +35,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Origin:
+class ModelSource:
     """Where a model came from; what is not known is ``None``.
 
     Args:
@@ -110,9 +110,9 @@ class Result:
         notes: What a reader should know, in sentences.
     """
 
-    origin: Origin
+    origin: ModelSource
     conditions: Conditions
-    trained: Trained | None
+    trained: TrainedDepths | None
     core_calls: int
     batches: int
     passes: str
@@ -144,7 +144,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def row_of(depth: int, trained: Trained | None, figures: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(depth: int, trained: TrainedDepths | None, figures: Mapping[str, Any]) -> dict[str, Any]:
     """The row of one depth; a figure that is not finite is left out, and named in ``not_finite``.
 
     Args:

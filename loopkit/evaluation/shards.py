@@ -13,17 +13,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from loopkit.evaluation.sweep import Greedy, Sweep
+from loopkit.evaluation.depth_sweep import DepthSweep, Greedy
 
 if TYPE_CHECKING:
     from loopkit.components.probe import Probe
-    from loopkit.recipe.format import Evaluate
+    from loopkit.recipe.format import EvaluateConfig
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Shard:
+class EvaluationShard:
     """The part of an evaluation that one rank does.
 
     Rank r scores batches r, r + world, ...: each batch is the one that a single process would have scored, so only the
@@ -49,7 +49,7 @@ class Shard:
             return 0
         return -(-batches // self.world) - len(range(self.rank, batches, self.world))
 
-    def joined(self, found: Sweep, probes: Sequence[Probe], depths: Sequence[int]) -> Sweep:
+    def joined(self, found: DepthSweep, probes: Sequence[Probe], depths: Sequence[int]) -> DepthSweep:
         """The sums of all ranks; probes take in what those of other ranks saw. Every rank calls this."""
         if self.world == 1:
             return found
@@ -60,7 +60,7 @@ class Shard:
             probe.share(depths, _gathered)
         greedy = None if found.greedy is None else _joined_greedy(found.greedy, order)
         by_example = None if found.by_example is None else found.by_example.joined(order, _gathered)
-        return Sweep(dict(zip(order, nll, strict=True)), greedy, by_example, tokens, batches, core_calls)
+        return DepthSweep(dict(zip(order, nll, strict=True)), greedy, by_example, tokens, batches, core_calls)
 
     def pooled(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """The entries of all ranks, which are plain JSON values under keys of their own. Every rank calls this."""
@@ -72,15 +72,15 @@ class Shard:
         return {key: value for line in lines for key, value in json.loads(line).items()}
 
 
-ALONE = Shard()
+ALONE = EvaluationShard()
 
 
-def can_be_shared(settings: Evaluate) -> bool:
+def can_be_shared(settings: EvaluateConfig) -> bool:
     """Whether every probe of an evaluation can be shared out."""
     return not unshareable(settings)
 
 
-def unshareable(settings: Evaluate) -> list[str]:
+def unshareable(settings: EvaluateConfig) -> list[str]:
     """The probes of an evaluation that cannot be shared out, by name."""
     return [name for name, spec in settings.probes.items() if not spec.build().shareable]
 

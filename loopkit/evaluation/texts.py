@@ -11,32 +11,32 @@ import torch
 from loopkit.components.task import Task
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
-from loopkit.evaluation.circumstances import Dtype, device_name, ready, tokenizer_facts
 from loopkit.evaluation.completion_file import CompletionFile
+from loopkit.evaluation.context import Dtype, device_name, ready, tokenizer_facts
 from loopkit.evaluation.generation import Asked, Writer, Writing, ask
-from loopkit.evaluation.result import Conditions, Origin, Result, Trained, row_of
-from loopkit.evaluation.shards import ALONE, Shard
+from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDepths, row_of
+from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.inference import not_cacheable, positions_of
 from loopkit.registry import Spec
 
 if TYPE_CHECKING:
     from loopkit.model import LoopedModel
-    from loopkit.recipe.format import Evaluate
+    from loopkit.recipe.format import EvaluateConfig
 
 
 def evaluate_texts(
     model: LoopedModel,
     tokenizer: Tokenizer,
-    settings: Evaluate,
+    settings: EvaluateConfig,
     depths: Sequence[int],
     device: torch.device,
     *,
     dtype: Dtype,
-    trained: Trained | None,
-    origin: Origin,
+    trained: TrainedDepths | None,
+    origin: ModelSource,
     file: CompletionFile,
     writing: Writing,
-    shard: Shard = ALONE,
+    shard: EvaluationShard = ALONE,
 ) -> Result:
     """Have the texts written that tasks ask for, and mark them.
 

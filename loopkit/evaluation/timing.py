@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import torch
 
-from loopkit.evaluation.sweep import ReadAs, reading
-from loopkit.loop import PAD, Batch, LoopedModel, Loops
+from loopkit.evaluation.depth_sweep import ReadAs, reading
+from loopkit.loop import PAD, Batch, LoopedModelProtocol, Loops
 
 
 def tokens_per_s(
-    model: LoopedModel,
+    model: LoopedModelProtocol,
     batches: Sequence[Batch],
     depths: Sequence[int],
     *,
@@ -48,7 +48,7 @@ def tokens_per_s(
     return {depth: tokens / statistics.median(taken) for depth, taken in seconds.items()}
 
 
-def _run(model: LoopedModel, batches: Sequence[Batch], depth: int, at: int) -> None:
+def _run(model: LoopedModelProtocol, batches: Sequence[Batch], depth: int, at: int) -> None:
     for batch in batches:
         model.run(batch, Loops.fixed(depth), keep=frozenset([depth])).nll([depth], at=at)
     if batches[0].device.type == "cuda":

@@ -11,8 +11,8 @@ import torch
 from loopkit.components.schedule import Schedule
 from loopkit.components.supervision import Supervision
 from loopkit.components.tokenizer import Tokenizer, load_tokenizer
-from loopkit.evaluation.result import Origin, Trained
-from loopkit.evaluation.sweep import ReadAs
+from loopkit.evaluation.depth_sweep import ReadAs
+from loopkit.evaluation.result import ModelSource, TrainedDepths
 from loopkit.model import LoopedModel, build_model, load_weights
 from loopkit.recipe import Recipe
 from loopkit.recipe.depths import parse_depths
@@ -44,11 +44,11 @@ class TrainedRun:
     warnings: tuple[str, ...] = ()
 
     @property
-    def trained(self) -> Trained:
+    def trained(self) -> TrainedDepths:
         """The depths that training supervised, for an evaluation that reads each as the last loop."""
         return self.trained_as("depth")
 
-    def trained_as(self, read_as: ReadAs) -> Trained:
+    def trained_as(self, read_as: ReadAs) -> TrainedDepths:
         """The depths that training supervised in the way in which an evaluation reads them."""
         return trained_depths(self.recipe, depth_free=self.model.depth_free, read_as=read_as)
 
@@ -64,9 +64,9 @@ class TrainedRun:
         return [*range(1, most + 1), *([2 * most] if limit is None or 2 * most <= limit else [])]
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ModelSource:
         """Where results of this model come from."""
-        return Origin(
+        return ModelSource(
             run=self.folder.name,
             recipe=self.recipe.name,
             recipe_hash=self.recipe_hash,
@@ -142,7 +142,7 @@ def _only(tasks: Sequence[str], recipe: Recipe) -> list[str]:
     return gone + asked
 
 
-def trained_depths(recipe: Recipe, *, depth_free: bool = True, read_as: ReadAs = "depth") -> Trained:
+def trained_depths(recipe: Recipe, *, depth_free: bool = True, read_as: ReadAs = "depth") -> TrainedDepths:
     """The depths that a recipe trains, for an evaluation that reads them in a given way.
 
     Where nothing in the loop depends on its length, a loop that any training step supervised is trained at that depth.
@@ -166,7 +166,7 @@ def trained_depths(recipe: Recipe, *, depth_free: bool = True, read_as: ReadAs =
     else:
         found = set(supervision.loops(most))
     whole = found == set(range(first, most + 1))
-    return Trained(first, most, schedule.mean, None if whole else tuple(sorted(found)))
+    return TrainedDepths(first, most, schedule.mean, None if whole else tuple(sorted(found)))
 
 
 def choose_checkpoint(folder: RunFolder, step: int | None = None) -> tuple[Checkpoint, list[str]]:

@@ -3,10 +3,10 @@
 from loopkit.inference.complete import Completed, complete
 from loopkit.inference.early_exit import Answer, Exited, exit_early, read_logits, read_nll
 from loopkit.inference.generate import Generated, generate
-from loopkit.inference.part import Part
 from loopkit.inference.policy import FULL, POLICIES, Policy, not_cacheable
 from loopkit.inference.prompts import positions_of
 from loopkit.inference.sampling import GREEDY, Sampling
+from loopkit.inference.trajectory_view import TrajectoryView
 
 __all__ = [
     "FULL",
@@ -16,9 +16,9 @@ __all__ = [
     "Completed",
     "Exited",
     "Generated",
-    "Part",
     "Policy",
     "Sampling",
+    "TrajectoryView",
     "complete",
     "exit_early",
     "generate",

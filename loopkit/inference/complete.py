@@ -10,7 +10,7 @@ from loopkit.errors import UserError
 from loopkit.inference.generate import Generated, generate
 from loopkit.inference.policy import FULL
 from loopkit.inference.sampling import GREEDY, Sampling
-from loopkit.loop import LoopedModel
+from loopkit.loop import LoopedModelProtocol
 
 _SLACK = 16  # tokens looked at beyond the length of a stop string, for those that spell nothing
 
@@ -66,7 +66,7 @@ class Stops:
 
 
 def complete(
-    model: LoopedModel,
+    model: LoopedModelProtocol,
     tokenizer: Tokenizer,
     prompts: Sequence[str],
     *,

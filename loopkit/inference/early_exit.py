@@ -14,8 +14,8 @@ from torch import Tensor
 
 from loopkit.components.exit import Exit, sequence_score
 from loopkit.errors import UserError
-from loopkit.inference.part import Part
-from loopkit.loop import Batch, LoopedModel, Loops, Trajectory
+from loopkit.inference.trajectory_view import TrajectoryView
+from loopkit.loop import Batch, LoopedModelProtocol, Loops, Trajectory
 
 Answer = Callable[[Trajectory, int], Tensor]
 """What is wanted of sequences that stop after loop k: given a pass of them alone and k, ``[b, ...]``."""
@@ -46,7 +46,7 @@ def read_nll(t: Trajectory, k: int) -> Tensor:
 
 @torch.no_grad()
 def exit_early(
-    model: LoopedModel,
+    model: LoopedModelProtocol,
     batch: Batch,
     exit: Exit,
     loops: int,
@@ -83,11 +83,11 @@ def exit_early(
     left = torch.arange(len(batch))
     depth = torch.zeros(len(batch), dtype=torch.int64)
     found: list[tuple[Tensor, Tensor]] = []
-    part: Part | None = None
+    part: TrajectoryView | None = None
 
     def stop(t: Trajectory, k: int) -> Tensor:
         nonlocal left, part
-        part = Part(t, last) if part is None else part
+        part = TrajectoryView(t, last) if part is None else part
         part.reached = k
         ready = torch.full((len(left),), k == loops)
         if k < loops and least < math.inf:

@@ -12,7 +12,7 @@ from loopkit.errors import UserError
 from loopkit.inference.policy import FULL, not_cacheable, policy
 from loopkit.inference.prompts import Ids, check_prompts, left_padded, positions_of, sample_of
 from loopkit.inference.sampling import GREEDY, Sampling
-from loopkit.loop import IGNORE, Batch, Cache, LoopedModel, Loops
+from loopkit.loop import IGNORE, Batch, Cache, LoopedModelProtocol, Loops
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ Watch = Callable[[int, Sequence[int]], bool]
 
 @torch.no_grad()
 def generate(
-    model: LoopedModel,
+    model: LoopedModelProtocol,
     prompts: Sequence[Ids],
     *,
     depth: int,
@@ -109,7 +109,7 @@ class _Running:
         batch: What the next forward pass reads: all tokens at first and without a cache, else the newest alone.
     """
 
-    model: LoopedModel
+    model: LoopedModelProtocol
     prompts: Sequence[Ids]
     sample: Sequence[int]
     most: int

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from loopkit.errors import UserError
-from loopkit.loop import IGNORE, PAD, Batch, LoopedModel
+from loopkit.loop import IGNORE, PAD, Batch, LoopedModelProtocol
 
 Ids = Sequence[int]
 
@@ -40,13 +40,13 @@ def sample_of(prompt: Ids) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
-def positions_of(model: LoopedModel) -> int | None:
+def positions_of(model: LoopedModelProtocol) -> int | None:
     """How many positions a model has; ``None``: there is no end to them."""
     limit: int | None = model.position.limit  # type: ignore[attr-defined]
     return limit
 
 
-def check_prompts(model: LoopedModel, prompts: Sequence[Ids]) -> None:
+def check_prompts(model: LoopedModelProtocol, prompts: Sequence[Ids]) -> None:
     """Refuse prompts that a model cannot go on from.
 
     Raises:

@@ -14,13 +14,13 @@ from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.trained_run import choose_checkpoint
 from loopkit.interop.cast import cast
 from loopkit.interop.importing import on_meta, plain_model, shapes_of
-from loopkit.interop.keepsake import Keepsake
 from loopkit.interop.layout import TYPES, WORDS
-from loopkit.interop.links import Shape
 from loopkit.interop.published import sha256
+from loopkit.interop.source_snapshot import Keepsake
 from loopkit.interop.tables import table_bytes
-from loopkit.interop.target import Target, folder_again, new_folder
+from loopkit.interop.target import Target, new_folder, reexport
 from loopkit.interop.tensor_file import TensorFile, write_tensors
+from loopkit.interop.weight_map import Shape
 from loopkit.runs import CheckpointProblem, RunFolder, write_json
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS
@@ -89,7 +89,7 @@ def export_run(
     if keepsake is None:
         target = new_folder(recipe, plain, tokenizer, kind or "F32")
     else:
-        target = folder_again(keepsake, recipe, plain, kind)
+        target = reexport(keepsake, recipe, plain, kind)
     if unfit := target.links.unfit(shapes):
         raise AssertionError(f"form {target.form.name}: " + "; ".join(unfit))
     hashes = _write(target, out, weights, shapes, folder.imported)

@@ -13,13 +13,13 @@ from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError, file_errors
 from loopkit.interop.architectures import Form, Reading, form_of, with_derived
 from loopkit.interop.config import Config
-from loopkit.interop.keepsake import FOLDER, keep, write_layout
-from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import Published, PublishedError
 from loopkit.interop.retrofit import Retrofit, retrofitted
+from loopkit.interop.source_snapshot import FOLDER, keep, write_layout
 from loopkit.interop.tables import keep_tables, wrong_tables
 from loopkit.interop.tensor_file import Header, write_tensors
 from loopkit.interop.tokenizer import choose_tokenizer
+from loopkit.interop.weight_map import Links, Shape
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import Recipe, recipe_of, yaml_text
 from loopkit.runs import Checkpoint, RunExists, RunFolder, write_json, write_text

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from loopkit.interop.keepsake import Keepsake
-from loopkit.interop.links import Shape
+from loopkit.interop.source_snapshot import Keepsake
 from loopkit.interop.tensor_file import ITEM, Header
+from loopkit.interop.weight_map import Shape
 
 SHARD = 5_000_000_000
 """Bytes of a weight file, where nothing else is given."""

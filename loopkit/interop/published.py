@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from loopkit.errors import FileError, UserError, file_errors
-from loopkit.interop.tensor_file import Entry, TensorFile
+from loopkit.interop.tensor_file import TensorEntry, TensorFile
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -68,7 +68,7 @@ class Published:
         return cls(path, config, shards, tuple(kept), tuple(name for name in names if name not in {*kept, *shards}))
 
     @cached_property
-    def tensors(self) -> dict[str, Entry]:
+    def tensors(self) -> dict[str, TensorEntry]:
         """Every tensor, by name."""
         return {name: entry for file in self.shards.values() for name, entry in file.header.entries.items()}
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from loopkit.errors import UserError
 from loopkit.interop.architectures import Reading
-from loopkit.interop.links import Link, Links
+from loopkit.interop.weight_map import Link, Links
 
 STAGES = ("prelude", "core", "coda")
 EXAMPLES = "write prelude=4,core=8,coda=4, or with layer numbers, prelude=0-3,core=10-17,coda=18-21"

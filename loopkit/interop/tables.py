@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from loopkit.interop.cast import TYPES, cast
-from loopkit.interop.links import Table
 from loopkit.interop.published import Published
-from loopkit.interop.tensor_file import Entry, Header, TensorFile, write_tensors
+from loopkit.interop.tensor_file import Header, TensorEntry, TensorFile, write_tensors
+from loopkit.interop.weight_map import DerivedTensor
 
 FILE = "tables.safetensors"
 """Where a run keeps them, beside the layout of the weights."""
@@ -20,7 +20,7 @@ PRECISION = {"F64": 1e-4, "F32": 1e-4, "F16": 1e-2, "BF16": 2e-2}
 """How far a number may be from the one that we make, times 1 + its size."""
 
 
-def wrong_tables(published: Published, tables: Mapping[str, Table]) -> list[str]:
+def wrong_tables(published: Published, tables: Mapping[str, DerivedTensor]) -> list[str]:
     """What is wrong with the tables that a folder holds; those that it leaves out are no matter."""
     problems = []
     for name, table in tables.items():
@@ -34,7 +34,7 @@ def wrong_tables(published: Published, tables: Mapping[str, Table]) -> list[str]
     return problems
 
 
-def keep_tables(published: Published, tables: Mapping[str, Table], folder: Path) -> None:
+def keep_tables(published: Published, tables: Mapping[str, DerivedTensor], folder: Path) -> None:
     """Copy the tables of a folder byte for byte, because another machine's cosines may differ in the last bit."""
     there = {name: published.tensors[name] for name in tables if name in published.tensors}
     if there:
@@ -42,7 +42,7 @@ def keep_tables(published: Published, tables: Mapping[str, Table], folder: Path)
         write_tensors(folder / FILE, header, lambda name: [published.read(name)])
 
 
-def table_bytes(table: Table, name: str, dtype: str, folder: Path | None) -> Iterator[np.ndarray]:
+def table_bytes(table: DerivedTensor, name: str, dtype: str, folder: Path | None) -> Iterator[np.ndarray]:
     """The bytes of a table in a type: the kept ones where they are of this model, else made anew.
 
     Args:
@@ -61,7 +61,7 @@ def table_bytes(table: Table, name: str, dtype: str, folder: Path | None) -> Ite
     yield from cast(made, "F32", dtype)
 
 
-def _distance(raw: np.ndarray, entry: Entry, table: Table) -> float:
+def _distance(raw: np.ndarray, entry: TensorEntry, table: DerivedTensor) -> float:
     found = torch.from_numpy(raw.copy()).view(TYPES[entry.dtype]).double()
     made = torch.from_numpy(np.asarray(table.make(), dtype=np.float64).reshape(-1))
     distance = ((found - made).abs() / (1 + made.abs())).max().item()

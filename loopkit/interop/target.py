@@ -10,11 +10,11 @@ from typing import Any
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.interop import layout
 from loopkit.interop.architectures import Form, forms, with_derived
-from loopkit.interop.keepsake import Keepsake
-from loopkit.interop.links import Links, Shape
 from loopkit.interop.published import CONFIG, read_object
-from loopkit.interop.sayable import LoopRange, Unsayable, differences, read_back, reading_of
+from loopkit.interop.roundtrip import LoopRange, NotRepresentable, differences, read_back, reading_of
+from loopkit.interop.source_snapshot import Keepsake
 from loopkit.interop.tensor_file import Header
+from loopkit.interop.weight_map import Links, Shape
 from loopkit.recipe import Recipe
 
 INDEX = "model.safetensors.index.json"
@@ -49,7 +49,7 @@ class Target:
         return tuple(sorted({entry.dtype for header in self.headers.values() for entry in header.entries.values()}))
 
 
-def folder_again(keepsake: Keepsake, recipe: Recipe, model: Mapping[str, Any], dtype: str | None) -> Target:
+def reexport(keepsake: Keepsake, recipe: Recipe, model: Mapping[str, Any], dtype: str | None) -> Target:
     """The folder that a model came from, with the weights that it has now.
 
     Args:
@@ -129,7 +129,7 @@ def new_folder(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer, d
 
 def _refuse(form: Form, wrong: list[str]) -> None:
     if wrong:
-        raise Unsayable(
+        raise NotRepresentable(
             f"this model has no published form that loopkit writes; the nearest is {form.name}, which differs:\n  "
             + "\n  ".join(wrong)
         )

@@ -29,7 +29,7 @@ class TensorFileError(UserError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor of a file.
 
     Args:
@@ -63,7 +63,7 @@ class Header:
     """
 
     text: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
 
     @classmethod
     def of(cls, tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]) -> Header:
@@ -73,10 +73,10 @@ class Header:
             tensors: Type and shape of each, by name. Wider types come first, so that all of them are aligned.
             metadata: Texts about the file.
         """
-        entries: dict[str, Entry] = {}
+        entries: dict[str, TensorEntry] = {}
         start = 0
         for name in sorted(tensors, key=lambda name: (-ITEM[tensors[name][0]], name)):
-            entries[name] = Entry(*tensors[name], start)
+            entries[name] = TensorEntry(*tensors[name], start)
             start += entries[name].size
         record = {"__metadata__": dict(metadata)} | {
             name: {"dtype": e.dtype, "shape": list(e.shape), "data_offsets": [e.start, e.start + e.size]}
@@ -183,7 +183,7 @@ def write_tensors(path: Path, header: Header, pieces: Callable[[str], Iterable[n
     return digest.hexdigest()
 
 
-def _entry(name: str, facts: Mapping[str, Any], where: str) -> Entry:
+def _entry(name: str, facts: Mapping[str, Any], where: str) -> TensorEntry:
     if facts["dtype"] not in ITEM:
         raise TensorFileError(
             f"{where}: {name!r} has type {facts['dtype']}; weights are read in {', '.join(ITEM)}: "
@@ -192,7 +192,7 @@ def _entry(name: str, facts: Mapping[str, Any], where: str) -> Entry:
     shape = tuple(int(size) for size in facts["shape"])
     if any(size < 0 for size in shape):
         raise UserError(f"{name}: a negative size")
-    return Entry(str(facts["dtype"]), shape, int(facts["data_offsets"][0]))
+    return TensorEntry(str(facts["dtype"]), shape, int(facts["data_offsets"][0]))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from loopkit.loop.batch import IGNORE, PAD, Batch
 from loopkit.loop.cache import Cache, CodaCache, FullCache, Slot
 from loopkit.loop.dropout import Dropout
-from loopkit.loop.looped_model import EVERY, LoopedModel
+from loopkit.loop.looped_model import EVERY, LoopedModelProtocol
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
 from loopkit.loop.precision import widen
@@ -20,7 +20,7 @@ __all__ = [
     "CodaCache",
     "Dropout",
     "FullCache",
-    "LoopedModel",
+    "LoopedModelProtocol",
     "Loops",
     "Noise",
     "Slot",

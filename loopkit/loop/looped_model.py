@@ -30,7 +30,7 @@ EVERY: Container[int] = _Every()
 """Keep the state of every loop."""
 
 
-class LoopedModel(Protocol):
+class LoopedModelProtocol(Protocol):
     """A looped language model.
 
     Attributes:

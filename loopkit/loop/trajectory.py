@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from loopkit.loop.batch import IGNORE, PAD, Batch
 from loopkit.loop.cache import Cache, CodaCache
-from loopkit.loop.looped_model import LoopedModel
+from loopkit.loop.looped_model import LoopedModelProtocol
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
 from loopkit.loop.step import Step
@@ -43,7 +43,7 @@ class Trajectory:
 
     def __init__(
         self,
-        model: LoopedModel,
+        model: LoopedModelProtocol,
         batch: Batch,
         loops: Loops,
         *,
@@ -160,7 +160,7 @@ class Trajectory:
         values = self.model.head(z[scored], labels[scored], None if weight is None else weight[scored])
         return torch.zeros(labels.shape, dtype=values.dtype, device=z.device).masked_scatter(scored, values)
 
-    def likeliest(self, k: int, at: int | None = None) -> Tensor:
+    def predict(self, k: int, at: int | None = None) -> Tensor:
         """The most likely token after each one that is scored, ``[B, T]`` int64.
 
         ``IGNORE``, which is no token, where nothing is scored or the logits are not finite.
@@ -233,7 +233,7 @@ class Trajectory:
             within=self._without_states() if k else None,
         )
 
-    def note(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
+    def record(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
         """Remember what the components of loop ``k`` left, and which sequences it computed."""
         assert k == len(self.records) + 1
         self.records.append(records)
@@ -246,13 +246,13 @@ class Trajectory:
         if carried is not None:
             self._carried[k] = carried
 
-    def forget(self, k: int) -> None:
+    def drop(self, k: int) -> None:
         """Drop what loop ``k`` made."""
         self._states.pop(k, None)
         self._carried.pop(k, None)
-        self.drop_readings(k)
+        self.drop_readouts(k)
 
-    def drop_readings(self, k: int) -> None:
+    def drop_readouts(self, k: int) -> None:
         """Drop what was read of loop ``k``, to be computed again if asked for."""
         for key in [key for key in self._read if key[1] == k]:
             del self._read[key]

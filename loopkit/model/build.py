@@ -9,11 +9,11 @@ from loopkit.errors import UserError
 from loopkit.model.looped import LoopedModel
 from loopkit.model.registered import check_registered
 from loopkit.model.tie import tie
-from loopkit.recipe.format import Model
+from loopkit.recipe.format import ModelConfig
 
 
 def build_model(
-    model: Model,
+    model: ModelConfig,
     *,
     vocabulary: int,
     max_length: int,

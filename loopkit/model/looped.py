@@ -30,7 +30,7 @@ from loopkit.model.parts import Parts
 from loopkit.model.precision import call_in
 from loopkit.model.rows import Rows
 from loopkit.model.tie import tie
-from loopkit.recipe.format import Model
+from loopkit.recipe.format import ModelConfig
 
 
 class LoopedModel(nn.Module):
@@ -52,7 +52,7 @@ class LoopedModel(nn.Module):
         ValueError: If parts do not fit together; a note names the part.
     """
 
-    def __init__(self, model: Model, *, vocabulary: int, max_length: int, max_loops: int) -> None:
+    def __init__(self, model: ModelConfig, *, vocabulary: int, max_length: int, max_loops: int) -> None:
         super().__init__()
         self.section = model
         self.vocabulary, self.width = vocabulary, model.width
@@ -144,7 +144,7 @@ class LoopedModel(nn.Module):
             if k < loops.total:
                 t.keep(k, s, c)
             if k - 1 not in keep:
-                t.forget(k - 1)
+                t.drop(k - 1)
         t.depth = rows.depth(t.reached)
         return t
 
@@ -169,7 +169,7 @@ class LoopedModel(nn.Module):
             new = rows.merge(s, s.index_copy(0, index, new), k)
         if intervene is not None:
             new = rows.merge(new, intervene(new, k), k)
-        t.note(k, records, index)
+        t.record(k, records, index)
         t.keep(k, new, None)
         return new
 

@@ -10,7 +10,7 @@ from loopkit.components.core import Core
 from loopkit.components.position import Position
 from loopkit.errors import UserError
 from loopkit.model.stage import Coda, Prelude
-from loopkit.recipe.format import Stage
+from loopkit.recipe.format import StageConfig
 from loopkit.registry import Spec
 
 
@@ -101,15 +101,15 @@ class Parts:
 
         return next_block
 
-    def prelude(self, stage: Stage, block: Spec, position: Position) -> Prelude:
+    def prelude(self, stage: StageConfig, block: Spec, position: Position) -> Prelude:
         """The stage before the loop."""
         return Prelude(*self._stage("model.prelude", stage, block, position))
 
-    def coda(self, stage: Stage, block: Spec, position: Position) -> Coda:
+    def coda(self, stage: StageConfig, block: Spec, position: Position) -> Coda:
         """The stage between the last state and the readout."""
         return Coda(*self._stage("model.coda", stage, block, position))
 
-    def _stage(self, path: str, stage: Stage, block: Spec, position: Position) -> tuple[list[Block], Any, Any]:
+    def _stage(self, path: str, stage: StageConfig, block: Spec, position: Position) -> tuple[list[Block], Any, Any]:
         make = self.blocks(f"{path}.block", stage.block or block, position)
         norm = None if stage.norm is None else self.build(f"{path}.norm", stage.norm, width=self.width)
         project = None if stage.project is None else (self.width, stage.project)

@@ -14,31 +14,38 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Le, MinLen
 from pydantic import NonNegativeInt, PositiveInt
 
-from loopkit.recipe.format_train import Best, Checkpoints, Health, LossSpike, StateNorm, Train
+from loopkit.recipe.format_train import (
+    BestConfig,
+    CheckpointConfig,
+    HealthConfig,
+    LossSpikeConfig,
+    StateNormConfig,
+    TrainConfig,
+)
 from loopkit.registry.options import AtMost, Fraction, use
 from loopkit.registry.spec import Spec
 
 __all__ = [
-    "Best",
-    "Checkpoints",
-    "Data",
-    "Embedding",
-    "Evaluate",
-    "Head",
-    "Health",
-    "LossSpike",
-    "Model",
-    "Objective",
+    "BestConfig",
+    "CheckpointConfig",
+    "DataConfig",
+    "EmbeddingConfig",
+    "EvaluateConfig",
+    "HeadConfig",
+    "HealthConfig",
+    "LossSpikeConfig",
+    "ModelConfig",
+    "ObjectiveConfig",
     "Sections",
-    "Stage",
-    "StateNorm",
-    "Sweep",
-    "Train",
+    "StageConfig",
+    "StateNormConfig",
+    "SweepConfig",
+    "TrainConfig",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class DataConfig:
     """What the model reads.
 
     Args:
@@ -55,7 +62,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embedding:
+class EmbeddingConfig:
     """The token table.
 
     Args:
@@ -68,7 +75,7 @@ class Embedding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class StageConfig:
     """Unshared blocks before or after the loop; a bare number is the number of layers.
 
     Args:
@@ -87,7 +94,7 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class HeadConfig:
     """The output matrix; the bare words tied and untied are short for the option of that name.
 
     Args:
@@ -102,7 +109,7 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelConfig:
     """The looped model, part by part.
 
     Args:
@@ -126,24 +133,24 @@ class Model:
 
     width: PositiveInt
     vocabulary: PositiveInt | None = None
-    embedding: Embedding
+    embedding: EmbeddingConfig
     position: Annotated[Spec, "position"] = use("rope")
     block: Annotated[Spec, "block"] = use("transformer")
-    prelude: Stage
+    prelude: StageConfig
     core: Annotated[Spec, "core"] = use("stack")
-    coda: Stage
+    coda: StageConfig
     start: Annotated[Spec, "start"] = use("embedding")
     injection: Annotated[Spec, "injection"] = use("none")
     carry: Annotated[Spec, "carry"] = use("identity")
     readout: Annotated[Spec, "readout"] = use("norm")
     gate: Annotated[Spec, "gate"] = use("none")
-    head: Head
+    head: HeadConfig
     tie: dict[str, str] = field(default_factory=dict)
     init: Annotated[Spec, "init"] = use("normal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class ObjectiveConfig:
     """The scalar that training minimises.
 
     Args:
@@ -156,7 +163,7 @@ class Objective:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class EvaluateConfig:
     """What is measured during training, at its end, and by `loopkit eval` unless its options say otherwise.
 
     Args:
@@ -186,7 +193,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class SweepConfig:
     """The same experiment with other values: one run for each point, started by `loopkit sweep`.
 
     Args:
@@ -226,12 +233,12 @@ class Sections:
     description: str = ""
     paper: str | None = None
     seed: Annotated[NonNegativeInt, Le(18446744073709551615)] = 42
-    data: Data
-    model: Model
-    objective: Objective
-    train: Train
-    evaluate: Evaluate
+    data: DataConfig
+    model: ModelConfig
+    objective: ObjectiveConfig
+    train: TrainConfig
+    evaluate: EvaluateConfig
     trackers: dict[str, Annotated[Spec, "tracker"]] = field(default_factory=dict)
     plugins: list[Path] = field(default_factory=list)
-    sweep: Sweep | None = None
+    sweep: SweepConfig | None = None
     profiles: dict[str, Sections] = field(default_factory=dict)

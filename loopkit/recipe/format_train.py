@@ -14,7 +14,7 @@ from loopkit.registry.spec import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
+class BestConfig:
     """The checkpoint that stays because its evaluation was the best so far; a bare name is the figure.
 
     Args:
@@ -31,7 +31,7 @@ class Best:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoints:
+class CheckpointConfig:
     """When checkpoints are written and how many stay; a bare number is the steps between them.
 
     Args:
@@ -44,11 +44,11 @@ class Checkpoints:
 
     every: PositiveInt | None = 1000
     keep: PositiveInt = 2
-    best: Best
+    best: BestConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateNorm:
+class StateNormConfig:
     """A bound on the state; a bare number is the limit.
 
     Args:
@@ -63,7 +63,7 @@ class StateNorm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossSpike:
+class LossSpikeConfig:
     """A bound on sudden rises of the loss; a bare number is the deviations.
 
     Args:
@@ -81,7 +81,7 @@ class LossSpike:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
+class HealthConfig:
     """What is done when training goes wrong. Skipping drops an update; rewinding goes back to the last whole
     checkpoint and on with other data.
 
@@ -95,15 +95,15 @@ class Health:
     """
 
     not_finite: Literal["stop", "skip_step", "rewind"] = "stop"
-    state_norm: StateNorm
-    loss_spike: LossSpike
+    state_norm: StateNormConfig
+    loss_spike: LossSpikeConfig
     max_skips: PositiveInt = 10
     max_rewinds: PositiveInt = 3
     hang: PositiveFloat | None = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class TrainConfig:
     """How the model is trained. Exactly one of epochs, steps and tokens says how long.
 
     Args:
@@ -149,7 +149,7 @@ class Train:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     start_from: Path | None = None
     trainable: Annotated[list[str], MinLen(1)] = field(default_factory=lambda: ["*"])
-    checkpoint: Checkpoints
-    health: Health
+    checkpoint: CheckpointConfig
+    health: HealthConfig
     log_every: PositiveInt = 1
     deepspeed: dict[str, Any] = field(default_factory=dict)

@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Identity:
+class RecipeIdentity:
     """Resolved values, less or plus their defaults.
 
     Args:

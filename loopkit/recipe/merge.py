@@ -34,7 +34,7 @@ class Merger:
                 return None
         return None
 
-    def lay(self, base: Node | None, over: Node, annotation: Annotation, default: Any = None) -> Node:
+    def merge(self, base: Node | None, over: Node, annotation: Annotation, default: Any = None) -> Node:
         """Lay what one layer says at a place over what the layers below say there.
 
         Args:
@@ -51,8 +51,8 @@ class Merger:
         if isinstance(annotation, SlotList):
             slot = Slot(annotation.kind)
             if isinstance(over.value, list):
-                return Node([self.lay(None, item, slot) for item in over.value], over.origin)
-            return _indexed(base, over, lambda below, item: self.lay(below, item, slot))
+                return Node([self.merge(None, item, slot) for item in over.value], over.origin)
+            return _indexed(base, over, lambda below, item: self.merge(below, item, slot))
         if isinstance(annotation, Slot | SectionRef):
             return self._map(base, over, annotation, default)
         return _plain(base, over)
@@ -60,7 +60,7 @@ class Merger:
     def _entry(self, base: Node | None, over: Node, slot: Slot, name: str) -> Node:
         if over.value is None:
             over = Node({}, over.origin)
-        return over if over.value is False else self.lay(base, over, slot, name)
+        return over if over.value is False else self.merge(base, over, slot, name)
 
     def _map(self, base: Node | None, over: Node, annotation: Slot | SectionRef, default: Any) -> Node:
         entries = _entries(base)
@@ -82,7 +82,7 @@ class Merger:
                 del entries[key]  # null removes what a lower layer wrote and this component does not have
                 continue
             entries[key] = (
-                self.lay(below, node, option.annotation, default_type(option)) if option else _plain(below, node)
+                self.merge(below, node, option.annotation, default_type(option)) if option else _plain(below, node)
             )
         return Node(entries, over.origin)
 

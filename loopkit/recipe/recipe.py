@@ -11,16 +11,16 @@ from typing import Any
 
 import yaml
 
-from loopkit.recipe.blame import Blame
-from loopkit.recipe.checks import OF_EVALUATION, RULES, check
-from loopkit.recipe.compose import Layers, gather, overrides
 from loopkit.recipe.format import Sections
-from loopkit.recipe.identity import Identity
+from loopkit.recipe.identity import RecipeIdentity
+from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
 from loopkit.recipe.read import plain_scalar
-from loopkit.recipe.resolve import Walk
+from loopkit.recipe.resolve import Resolver
 from loopkit.recipe.settings import layers_of, settings_of, without_effect
+from loopkit.recipe.suppress import RootCauses
+from loopkit.recipe.validation.combinations import OF_EVALUATION, RULES, check
 from loopkit.registry.catalog import Catalog, ComponentError, catalog
 from loopkit.registry.schema import Schema, SectionRef, Slot
 from loopkit.registry.source import SourceProblem, read_sections
@@ -48,9 +48,9 @@ class Recipe(Sections):
     specs: Mapping[Path, Spec] = field(repr=False)
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> RecipeIdentity:
         """How values of this recipe, or of one that was saved from it, are compared and hashed."""
-        return Identity(format_sections(), self._schema_of)
+        return RecipeIdentity(format_sections(), self._schema_of)
 
     @property
     def hash(self) -> str:
@@ -82,7 +82,7 @@ def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
         except ComponentError:
             return None
 
-    return Identity(format_sections(), schema_of).completed(saved)
+    return RecipeIdentity(format_sections(), schema_of).completed(saved)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -133,7 +133,7 @@ def load_recipe(
     Raises:
         RecipeError: With every problem found.
     """
-    layers = gather(recipe)
+    layers = load_layers(recipe)
     return compose(layers, profiles, overrides, plugins=plugins, installed=installed, saved=saved)
 
 
@@ -155,7 +155,7 @@ def profiles_of(
     Raises:
         RecipeError: If the file or a parent cannot be read at all.
     """
-    layers = gather(recipe)
+    layers = load_layers(recipe)
     found: list[Recipe | RecipeError] = []
     for chosen in ((), *((name,) for name in layers.profiles)):
         try:
@@ -197,12 +197,12 @@ def compose(
     merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
     for layer in stack:
-        composed = merger.lay(composed, layer, ROOT)
+        composed = merger.merge(composed, layer, ROOT)
     assert composed is not None
     if lost := without_effect(settings, composed):
         raise RecipeError(lost)
     composed = _with_files(composed, plugins)
-    walk = Walk(merger, file=layers.bodies[-1].origin.file, saved=saved)
+    walk = Resolver(merger, file=layers.bodies[-1].origin.file, saved=saved)
     if len(layers.bodies) > 1:
         walk.layers[("extends",)] = "parents"
     with warnings.catch_warnings(record=True) as caught:
@@ -210,7 +210,7 @@ def compose(
         plain, typed = walk.section("Sections", composed, (), {})
     _repeat(caught)
     walk.problems += check(walk, plain or {}, RULES if not saved else OF_EVALUATION if settings else ())
-    if problems := list(Blame(walk).problems()):
+    if problems := list(RootCauses(walk).problems()):
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Sections)}
     del plain["sweep"]
@@ -289,12 +289,12 @@ def component(kind: str, value: Any, *, among: Catalog | None = None, **known: A
     from loopkit.recipe.resolve import Known
 
     merger = Merger(catalog() if among is None else among, format_sections())
-    node = merger.lay(None, from_plain(value, Origin("component")), Slot(kind))
-    walk = Walk(merger)
+    node = merger.merge(None, from_plain(value, Origin("component")), Slot(kind))
+    walk = Resolver(merger)
     env = {name: Known(item, (name,)) for name, item in known.items()}
     if not isinstance(node.value, dict):
         raise RecipeError([Problem(node.origin, (), f"a {kind} is a name or a map with its options, not {value!r}")])
     _, spec = walk.component(kind, None, node, (kind,), env)
-    if problems := list(Blame(walk).problems()):
+    if problems := list(RootCauses(walk).problems()):
         raise RecipeError(problems)
     return spec

@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from loopkit.recipe import format as recipe_format
-from loopkit.recipe.describe import describe
-from loopkit.recipe.leaf import WrongValue, default_values, judge
+from loopkit.recipe.authoring.describe import describe
 from loopkit.recipe.merge import Merger, default_type
 from loopkit.recipe.node import Node, Origin, Path, Problem
+from loopkit.recipe.validate_value import WrongValue, default_values, validate_value
 from loopkit.registry.annotations import sibling_bounds
 from loopkit.registry.catalog import ComponentError
 from loopkit.registry.options import Divides
@@ -38,7 +38,7 @@ class Known:
 
 
 @dataclass
-class Walk:
+class Resolver:
     """What the walk has found so far.
 
     Args:
@@ -190,7 +190,7 @@ class Walk:
         if isinstance(node.value, dict):
             self.maps[path] = node
         try:
-            return judge(node, leaf)
+            return validate_value(node, leaf)
         except WrongValue as error:
             self._wrong(node.origin, path, str(error))
             return None, None

@@ -11,7 +11,7 @@ from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError
 
 
 @dataclass(frozen=True)
-class Setting:
+class Override:
     """One key and its value.
 
     Args:
@@ -29,13 +29,13 @@ class Setting:
         return self.node.origin
 
 
-def settings_of(layers: Iterable[Node]) -> list[Setting]:
+def settings_of(layers: Iterable[Node]) -> list[Override]:
     """The settings of several layers, each key once.
 
     Raises:
         RecipeError: If two layers set one key to different values.
     """
-    settings: dict[Path, Setting] = {}
+    settings: dict[Path, Override] = {}
     problems = []
     for layer in layers:
         for setting in _flat(layer, ()):
@@ -48,7 +48,7 @@ def settings_of(layers: Iterable[Node]) -> list[Setting]:
     return list(settings.values())
 
 
-def layers_of(settings: Sequence[Setting]) -> list[Node]:
+def layers_of(settings: Sequence[Override]) -> list[Node]:
     """The settings as layers, lowest first.
 
     A map is one layer, in which the order of keys has no meaning. A key that lies below another setting, as
@@ -65,7 +65,7 @@ def layers_of(settings: Sequence[Setting]) -> list[Node]:
     return [_node(trees[above]) for above in sorted(trees)]
 
 
-def without_effect(settings: Sequence[Setting], composed: Node) -> list[Problem]:
+def without_effect(settings: Sequence[Override], composed: Node) -> list[Problem]:
     """A problem for each setting that a composed recipe does not contain, because another one replaced it."""
     there = {id(origin) for origin in _origins(composed)}
     problems = []
@@ -84,12 +84,12 @@ def without_effect(settings: Sequence[Setting], composed: Node) -> list[Problem]
     return problems
 
 
-def _flat(node: Node, path: Path) -> Iterator[Setting]:
+def _flat(node: Node, path: Path) -> Iterator[Override]:
     if isinstance(node.value, dict) and node.value:
         for key, item in node.value.items():
             yield from _flat(item, (*path, key))
     elif path:
-        yield Setting(path, _marked(node, replace(node.origin)))
+        yield Override(path, _marked(node, replace(node.origin)))
 
 
 def _marked(node: Node, origin: Origin) -> Node:

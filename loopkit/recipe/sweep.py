@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from loopkit.recipe.blame import Blame
-from loopkit.recipe.compose import Layers, gather, overrides
+from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Node, Origin, Problem, RecipeError
 from loopkit.recipe.recipe import Recipe, compose, format_sections
-from loopkit.recipe.resolve import Walk
+from loopkit.recipe.resolve import Resolver
+from loopkit.recipe.suppress import RootCauses
 from loopkit.registry.catalog import catalog
 from loopkit.registry.schema import SectionRef
 
@@ -63,7 +63,7 @@ def load_sweep(
     Raises:
         RecipeError: With the problems of the block and of all points together.
     """
-    layers = gather(recipe)
+    layers = load_layers(recipe)
     overrides(texts)  # what is wrong with one of them is said once, not at each point
     settings = _settings(layers, profiles)
     if problems := _clashes(settings, texts):
@@ -131,13 +131,13 @@ def _block(layers: Layers, profiles: Sequence[str]) -> Node:
     block: Node | None = None
     for layer in (*layers.bodies, *layers.chosen(profiles)):
         if (written := layer.value.get("sweep")) is not None:
-            block = merger.lay(block, written, PLACE)
+            block = merger.merge(block, written, PLACE)
     if block is None or block.value is None:
         hint = "sweep: {grid: {train.lr.peak: [1e-3, 3e-3]}, seeds: [1, 2]}"
         raise RecipeError([Problem(Origin(layers.name), ("sweep",), "the recipe has no sweep", hint)])
-    walk = Walk(merger)
+    walk = Resolver(merger)
     walk.section("Sweep", block, ("sweep",), {})
-    if problems := list(Blame(walk).problems()):
+    if problems := list(RootCauses(walk).problems()):
         raise RecipeError(problems)
     return block
 
@@ -238,7 +238,7 @@ def sweep_problems(
     Raises:
         RecipeError: If the file or a parent cannot be read at all.
     """
-    if not any("sweep" in layer.value for layer in gather(recipe).bodies):
+    if not any("sweep" in layer.value for layer in load_layers(recipe).bodies):
         return []
     try:
         load_sweep(recipe, plugins=plugins, installed=installed)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loopkit.report.markdown import literal
+from loopkit.report.pages.markdown import literal
 
 LABELS = ("description", "paper", "extends", "profiles", "loopkit", "plugins")
 """Keys that say what a recipe is called or how it is composed, and change no experiment."""

@@ -16,7 +16,7 @@ BEST = "best.json"
 
 
 @dataclass(frozen=True)
-class Mark:
+class BestFigure:
     """The figure by which a checkpoint is the best.
 
     Args:
@@ -32,7 +32,7 @@ class Mark:
     value: float
 
 
-def read_best(folder: Path, figure: str, until: int) -> Mark | None:
+def read_best(folder: Path, figure: str, until: int) -> BestFigure | None:
     """The best checkpoint so far, or None where there is none that still counts.
 
     Args:
@@ -41,19 +41,19 @@ def read_best(folder: Path, figure: str, until: int) -> Mark | None:
         until: Where the run stands: a later checkpoint is not of its past. So it is after falling back on an older one.
     """
     try:
-        mark = Mark(**json.loads((folder / BEST).read_text(encoding="utf-8")))
+        mark = BestFigure(**json.loads((folder / BEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):  # never written, or damaged: the next evaluation writes it again
         return None
     there = Checkpoint(folder / f"step-{mark.step:08d}", mark.step) in checkpoints(folder)
     return mark if there and mark.figure == figure and mark.step <= until else None
 
 
-def write_best(folder: Path, mark: Mark) -> None:
+def write_best(folder: Path, mark: BestFigure) -> None:
     """Let another checkpoint be the best."""
     write_json(folder / BEST, asdict(mark))
 
 
-def better(new: Mark, old: Mark | None, goal: Literal["min", "max"]) -> bool:
+def better(new: BestFigure, old: BestFigure | None, goal: Literal["min", "max"]) -> bool:
     """Whether an evaluation beats the best so far; the older one stays where both are as good."""
     if old is None or old.depth != new.depth:
         return True

@@ -41,7 +41,7 @@ class Arm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantity:
+class ArmFigure:
     """A measured figure of one arm.
 
     Args:
@@ -75,16 +75,16 @@ class Claim:
 
     says: str
     must: bool = False
-    left: Quantity
+    left: ArmFigure
     relation: Relation
-    right: Quantity | None = None
+    right: ArmFigure | None = None
     bound: float
     somewhere: bool = False
     paper: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class StudyScale:
     """A study at another scale.
 
     Args:
@@ -129,5 +129,5 @@ class Study:
     exit_sequences: PositiveInt = 160
     arms: dict[str, Arm] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
-    profiles: dict[str, Scale] = field(default_factory=dict)
+    profiles: dict[str, StudyScale] = field(default_factory=dict)
     reported: dict[str, Any] = field(default_factory=dict)

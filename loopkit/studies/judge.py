@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from loopkit.recipe.depths import parse_depths
-from loopkit.studies.format import Claim, Quantity
+from loopkit.studies.format import ArmFigure, Claim
 
 Rows = Sequence[Mapping[str, Any]]
 """The ``depths`` of one evaluation."""
@@ -24,7 +24,7 @@ FROM_ABOVE = frozenset({"below", "times_at_most", "equal_within", "differs_below
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """One claim, judged.
 
     Args:
@@ -67,7 +67,7 @@ class NotMeasured(LookupError):
     """A figure that an evaluation does not have."""
 
 
-def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -> Verdict:
+def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -> ClaimVerdict:
     """Hold one claim against the measurements.
 
     Every seed gives a value; the mean over seeds is held against the bound.
@@ -81,16 +81,16 @@ def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -
     if claim.right is not None:
         seeds = [seed for seed in seeds if seed in measured.get(claim.right.arm, {})]
     if not seeds:
-        return Verdict(name, claim, why="not run")
+        return ClaimVerdict(name, claim, why="not run")
     taken = max if (claim.relation in FROM_ABOVE) != claim.somewhere else min
     try:
         pairs = [_sides(claim, measured, seed) for seed in seeds]
         values = tuple(taken(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
     except NotMeasured as error:
-        return Verdict(name, claim, why=str(error))
+        return ClaimVerdict(name, claim, why=str(error))
     value = fmean(values)
     left, right = (fmean(taken(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True))
-    return Verdict(name, claim, value, left, right, values, holds(claim.relation, value, claim.bound))
+    return ClaimVerdict(name, claim, value, left, right, values, holds(claim.relation, value, claim.bound))
 
 
 def compare(relation: str, left: float, right: float | None) -> float:
@@ -134,7 +134,7 @@ def _matched(left: list[float], right: list[float]) -> list[tuple[float, float |
     return list(zip(left, right if len(right) == len(left) else right * len(left), strict=True))
 
 
-def figures(quantity: Quantity, rows: Rows) -> list[float]:
+def figures(quantity: ArmFigure, rows: Rows) -> list[float]:
     """The values of a quantity at the depths it names.
 
     Raises:

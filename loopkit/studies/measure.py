@@ -42,7 +42,7 @@ def measured(study: LoadedStudy, run: Planned, exit_sequences: int, say: Say) ->
 def _measure(study: LoadedStudy, run: Planned, exit_sequences: int) -> Json:
     from loopkit.data import prepare
     from loopkit.evaluation import evaluate, parse_depths
-    from loopkit.evaluation.exit_benchmark import exit_benchmark
+    from loopkit.evaluation.early_exit.benchmark import exit_benchmark
     from loopkit.evaluation.trained_run import open_run
 
     opened = open_run(run.folder.path)

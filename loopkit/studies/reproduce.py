@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loopkit.runs.atomic import check_writable
 from loopkit.runs.provenance import now
-from loopkit.studies.judge import Verdict, judge
+from loopkit.studies.judge import ClaimVerdict, judge
 from loopkit.studies.measure import measured
 from loopkit.studies.results import Json, rows_by_arm, run_entry, write_results
 from loopkit.studies.runs import Say, finish, planned_runs
@@ -22,7 +22,7 @@ def reproduce(
     root: Path = Path("runs"),
     results: Path | None = None,
     say: Say = print,
-) -> tuple[Json, list[Verdict]]:
+) -> tuple[Json, list[ClaimVerdict]]:
     """Bring a study to its end, going on from whatever is there.
 
     Args:

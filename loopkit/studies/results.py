@@ -14,7 +14,7 @@ from typing import Any
 from loopkit.errors import UserError, file_errors
 from loopkit.report import training_curve
 from loopkit.runs import read_metrics, read_provenance, write_json
-from loopkit.studies.judge import Rows, Verdict
+from loopkit.studies.judge import ClaimVerdict, Rows
 from loopkit.studies.runs import Planned
 from loopkit.studies.study import LoadedStudy
 
@@ -74,7 +74,12 @@ def _read(path: Path) -> Json:
 
 
 def write_results(
-    study: LoadedStudy, profile: str | None, date: str, arms: Mapping[str, Any], verdicts: Sequence[Verdict], path: Path
+    study: LoadedStudy,
+    profile: str | None,
+    date: str,
+    arms: Mapping[str, Any],
+    verdicts: Sequence[ClaimVerdict],
+    path: Path,
 ) -> Json:
     """Write what was found at one scale, leaving the other scales of the file as they are."""
     known = _read(path) if path.is_file() else {}

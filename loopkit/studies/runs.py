@@ -15,7 +15,7 @@ from loopkit.recipe import Recipe
 from loopkit.runs import RunFolder, read_provenance
 from loopkit.runs.lock import LOCK
 from loopkit.runs.resolved import is_run_of
-from loopkit.studies.format import Arm, Scale
+from loopkit.studies.format import Arm, StudyScale
 from loopkit.studies.study import LoadedStudy
 
 BEGUN = frozenset(
@@ -112,7 +112,7 @@ def planned_runs(
                 yield Planned(name, seed, recipe, words, RunFolder(root / run))
 
 
-def _words(recipe: Recipe, arm: Arm, scale: Scale, seed: int) -> tuple[str, ...]:
+def _words(recipe: Recipe, arm: Arm, scale: StudyScale, seed: int) -> tuple[str, ...]:
     profiles = [word for profile in scale.apply for word in ("--profile", profile)]
     overrides = [word for text in (*arm.set, f"seed={seed}") for word in ("--set", text)]
     return (str(recipe.path), *profiles, *overrides)

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from loopkit.errors import UserError
 from loopkit.recipe import Problem, RecipeError, load_recipe
-from loopkit.recipe.blame import Blame
-from loopkit.recipe.compose import find
 from loopkit.recipe.depths import parse_depths
+from loopkit.recipe.layers import find
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Origin
 from loopkit.recipe.read import read_file
 from loopkit.recipe.recipe import Recipe
-from loopkit.recipe.resolve import Walk
+from loopkit.recipe.resolve import Resolver
 from loopkit.recipe.shipped import own_folder
+from loopkit.recipe.suppress import RootCauses
 from loopkit.registry.catalog import catalog, did_you_mean
 from loopkit.registry.schema import SectionRef
 from loopkit.registry.source import read_sections
 from loopkit.studies import format as study_format
-from loopkit.studies.format import Arm, Scale, Study
+from loopkit.studies.format import Arm, Study, StudyScale
 from loopkit.studies.judge import ONE_SIDED, PLACES
 
 
@@ -36,14 +36,14 @@ class LoadedStudy(Study):
     name: str
     path: Path
 
-    def scale(self, name: str | None) -> Scale:
+    def scale(self, name: str | None) -> StudyScale:
         """A profile by its name; without one, the recipes as they are.
 
         Raises:
             ValueError: If the study has none of this name.
         """
         if name is None:
-            return Scale()
+            return StudyScale()
         if name not in self.profiles:
             known = ", ".join(self.profiles) or "none"
             raise UserError(
@@ -51,7 +51,7 @@ class LoadedStudy(Study):
             )
         return self.profiles[name]
 
-    def recipe(self, arm: Arm, scale: Scale, seed: int) -> Recipe:
+    def recipe(self, arm: Arm, scale: StudyScale, seed: int) -> Recipe:
         """The recipe of one run.
 
         Raises:
@@ -73,9 +73,9 @@ def load_study(study: str | Path) -> LoadedStudy:
     path = _file(str(study))
     node = read_file(path, str(study))
     merger = Merger(catalog(), read_sections(Path(str(study_format.__file__))))
-    walk = Walk(merger, study_format)
-    _, typed = walk.section("Study", merger.lay(None, node, SectionRef("Study")), (), {})
-    if problems := list(Blame(walk).problems()):
+    walk = Resolver(merger, study_format)
+    _, typed = walk.section("Study", merger.merge(None, node, SectionRef("Study")), (), {})
+    if problems := list(RootCauses(walk).problems()):
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Study)}
     loaded = LoadedStudy(**parts, name=path.stem, path=path)
@@ -94,7 +94,7 @@ def _file(name: str) -> Path:
     return shipped[name]
 
 
-def _sides(study: LoadedStudy, walk: Walk) -> list[Problem]:
+def _sides(study: LoadedStudy, walk: Resolver) -> list[Problem]:
     found = []
     for name, claim in study.claims.items():
         for side, quantity in (("left", claim.left), ("right", claim.right)):
@@ -123,12 +123,12 @@ def _unmeasured(depth: int | str, measured: str) -> str:
     return f"depth {missing[0]} is not measured" if missing else ""
 
 
-def _recipes(study: LoadedStudy, walk: Walk) -> list[Problem]:
+def _recipes(study: LoadedStudy, walk: Resolver) -> list[Problem]:
     """The problems of every arm's recipe at every scale."""
     found = []
     for arm_name, arm in study.arms.items():
         path = ("arms", arm_name, "recipe")
-        for scale in (Scale(), *study.profiles.values()):
+        for scale in (StudyScale(), *study.profiles.values()):
             try:
                 study.recipe(arm, scale, study.seeds[0])
             except RecipeError as error:

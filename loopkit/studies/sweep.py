@@ -14,7 +14,7 @@ from loopkit.studies.runs import Failed, Planned, Say, finish
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepRuns:
     """The runs of a sweep.
 
     Args:
@@ -41,7 +41,7 @@ class Sweep:
         ]
 
 
-def run_sweep(sweep: Sweep, say: Say = print) -> dict[str, Any]:
+def run_sweep(sweep: SweepRuns, say: Say = print) -> dict[str, Any]:
     """Train what is missing, go on with what was interrupted, and gather what all runs measured.
 
     A run that fails is told in the table and does not stop the others; the next call takes it up again.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loopkit.testing.case import Violation as Violation
     from loopkit.testing.case import cases as cases
     from loopkit.testing.case import check as check
-    from loopkit.testing.subject import NoSubject as NoSubject
+    from loopkit.testing.component_under_test import NoSubject as NoSubject
 
 _HOMES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {"NoSubject": "subject"}
 

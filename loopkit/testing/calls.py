@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from loopkit.loop import Step
 from loopkit.model import LoopedModel
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, model, run, tokens
 
 METHODS = {"position": ("embed", "rotate"), "core": ("forward", "emit")}
 """What is called of a kind, where it is not ``forward`` alone."""
@@ -43,7 +43,7 @@ class Recording:
     crash: Exception | None = None
 
 
-def recorded(subject: Subject, *, dtype: torch.dtype = torch.float32, autocast: bool = False) -> Recording:
+def recorded(subject: ComponentUnderTest, *, dtype: torch.dtype = torch.float32, autocast: bool = False) -> Recording:
     """Run a model around the subject in evaluation mode and note each of its calls; done once per precision."""
     key = ("recording", dtype, autocast)
     if key not in subject.memo:
@@ -53,7 +53,7 @@ def recorded(subject: Subject, *, dtype: torch.dtype = torch.float32, autocast: 
 
 
 @torch.no_grad()
-def _record(subject: Subject, around: LoopedModel, autocast: bool) -> Recording:
+def _record(subject: ComponentUnderTest, around: LoopedModel, autocast: bool) -> Recording:
     recording = Recording()
     for part in around.modules():
         if type(part) is subject.cls:
@@ -102,6 +102,6 @@ def tensors_of(gave: Any) -> list[Tensor]:
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-def parts_of(subject: Subject, around: nn.Module) -> list[nn.Module]:
+def parts_of(subject: ComponentUnderTest, around: nn.Module) -> list[nn.Module]:
     """The instances of the subject in a model."""
     return [part for part in around.modules() if type(part) is subject.cls]

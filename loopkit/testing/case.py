@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.registry import KINDS
-from loopkit.testing.subject import Subject, find
+from loopkit.testing.component_under_test import ComponentUnderTest, find
 
 LOOP = ("block", "core", "injection", "carry", "readout", "attention", "mlp", "norm", "placement")
 """Kinds that are modules inside the loop, or read its state."""
@@ -60,16 +60,18 @@ class Check:
     says: str
     kinds: tuple[str, ...]
     after: tuple[str, ...]
-    run: Callable[[Subject], None]
+    run: Callable[[ComponentUnderTest], None]
 
 
 _CHECKS: list[Check] = []
 
 
-def rule(name: str, kinds: Iterable[str], after: Iterable[str] = ()) -> Callable[[Callable[[Subject], None]], Any]:
+def rule(
+    name: str, kinds: Iterable[str], after: Iterable[str] = ()
+) -> Callable[[Callable[[ComponentUnderTest], None]], Any]:
     """Make a function a check; its docstring's first line is the rule as a sentence."""
 
-    def decorate(function: Callable[[Subject], None]) -> Callable[[Subject], None]:
+    def decorate(function: Callable[[ComponentUnderTest], None]) -> Callable[[ComponentUnderTest], None]:
         says = (function.__doc__ or name).strip().splitlines()[0]
         _CHECKS.append(Check(name, says, tuple(kinds), tuple(after), function))
         return function
@@ -89,7 +91,7 @@ def checks_of(kind: str) -> dict[str, Check]:
 class Case:
     """One check of one component; calling it runs the check."""
 
-    subject: Subject
+    subject: ComponentUnderTest
     check: Check
 
     def __call__(self) -> None:

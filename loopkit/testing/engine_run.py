@@ -17,12 +17,12 @@ from loopkit.model import LoopedModel
 from loopkit.objective import Objective
 from loopkit.testing.calls import parts_of
 from loopkit.testing.case import MODULES, NotChecked
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, build, padded, uneven
 from loopkit.testing.options import Variant
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, build, padded, uneven
 
 if TYPE_CHECKING:
-    from loopkit.training.process import Process
+    from loopkit.training.distributed.process_group import Process
 
 TRAINED = (*MODULES, "init", "supervision", "regularizer", "optimizer")
 """Kinds that take part in a step of the engine."""
@@ -60,8 +60,8 @@ def alone() -> Process:
     Raises:
         NotChecked: If DeepSpeed has been started for another device in this program.
     """
-    from loopkit.training.process import join
-    from loopkit.training.quiet import deepspeed
+    from loopkit.training.distributed.deepspeed_import import deepspeed
+    from loopkit.training.distributed.process_group import join
 
     process = join("cpu")
     try:
@@ -73,14 +73,14 @@ def alone() -> Process:
     return process
 
 
-def train(subject: Subject, plan: Plan, process: Process) -> dict[str, Tensor]:
+def train(subject: ComponentUnderTest, plan: Plan, process: Process) -> dict[str, Tensor]:
     """Train a tiny model with the subject; saved buffers and then parameters afterwards, by name."""
-    from loopkit.training import rng
-    from loopkit.training.deepspeed_config import deepspeed_config
-    from loopkit.training.engine import Engine
-    from loopkit.training.groups import parameter_groups
-    from loopkit.training.module import TrainingModule
-    from loopkit.training.sizes import Sizes
+    from loopkit.data.batch_sizes import BatchSizes
+    from loopkit.model.parameter_groups import parameter_groups
+    from loopkit.training.checkpointing import rng
+    from loopkit.training.step.deepspeed_config import deepspeed_config
+    from loopkit.training.step.engine import Engine
+    from loopkit.training.step.module import TrainingModule
 
     around = build(subject, None if subject.schema.kind not in _IN_A_MODEL else plan.options)
     own = {id(p) for part in parts_of(subject, around) for p in part.parameters()}
@@ -88,7 +88,7 @@ def train(subject: Subject, plan: Plan, process: Process) -> dict[str, Tensor]:
         parameter.requires_grad_(not (plan.frozen and id(parameter) in own))
     module = TrainingModule(around.train(), _objective(subject, plan, around), seed=0, precision="fp32")
     rule = subject.build(plan.options) if subject.schema.kind == "optimizer" else RULE
-    sizes = Sizes.of(len(OWN_LOOPS), plan.micro, process.world)
+    sizes = BatchSizes.of(len(OWN_LOOPS), plan.micro, process.world)
     engine = Engine(module, rule.build(parameter_groups(module)), deepspeed_config(sizes, 1.0, {}), process)
     rng.seed_all(0, process.rank)
     try:
@@ -111,7 +111,7 @@ def train(subject: Subject, plan: Plan, process: Process) -> dict[str, Tensor]:
 _IN_A_MODEL = (*MODULES, "init")
 
 
-def _objective(subject: Subject, plan: Plan, around: LoopedModel) -> Objective:
+def _objective(subject: ComponentUnderTest, plan: Plan, around: LoopedModel) -> Objective:
     kind = subject.schema.kind
     supervision: Supervision = PerLoop()
     if kind == "supervision":
@@ -136,7 +136,7 @@ def shares(whole: Batch, rows: slice) -> tuple[float, float]:
     return part.num_scored * count / whole.num_scored, real * count / all_real
 
 
-def engine_variants(subject: Subject) -> Iterator[Variant]:
+def engine_variants(subject: ComponentUnderTest) -> Iterator[Variant]:
     """The default, and those that are of another nature for an engine: scalar parameters, buffers, no parameters."""
     seen = set()
     for variant in subject.variants:

@@ -21,8 +21,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from loopkit.testing.component_under_test import ComponentUnderTest, find
 from loopkit.testing.engine_run import Plan, train
-from loopkit.testing.subject import Subject, find
 
 SECONDS = 120.0
 """How long a job may take before the ranks count as waiting for each other."""
@@ -36,7 +36,7 @@ class Pair:
     """Two processes that form a group."""
 
     def __init__(self) -> None:
-        from loopkit.training.launch import environments
+        from loopkit.training.distributed.launch import environments
 
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         self.errors: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115  (closed with the pair)
@@ -104,7 +104,7 @@ class Pair:
 _PAIR: list[Pair] = []
 
 
-def train_on_two_ranks(subject: Subject, plan: Plan) -> list[dict[str, Tensor]]:
+def train_on_two_ranks(subject: ComponentUnderTest, plan: Plan) -> list[dict[str, Tensor]]:
     """What ``train`` gives on each of two ranks.
 
     Raises:
@@ -130,7 +130,7 @@ def _close() -> None:
         _PAIR.pop().close()
 
 
-def _text(subject: Subject) -> str:
+def _text(subject: ComponentUnderTest) -> str:
     """The component as another process finds it."""
     module = subject.cls.__module__
     place = str(subject.schema.file) if module.startswith("loopkit_local_") else module
@@ -142,8 +142,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a component prints is no answer
     torch.set_num_threads(1)
-    from loopkit.training.process import join
-    from loopkit.training.quiet import deepspeed
+    from loopkit.training.distributed.deepspeed_import import deepspeed
+    from loopkit.training.distributed.process_group import join
 
     process = join("cpu")
     deepspeed(process.device)

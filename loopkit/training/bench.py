@@ -18,24 +18,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from loopkit.components.source import Part
+from loopkit.components.source import Span
 from loopkit.components.tokenizer.numbers import Numbers
+from loopkit.cost.ceiling import Ceiling, ceiling, matmul_rate
 from loopkit.data import Prepared, Report, Split
-from loopkit.data.cache import Entry
-from loopkit.data.pieces import Piece
-from loopkit.data.store import COUNTS, TokenStore, write_store
+from loopkit.data.encoding.cache import CacheEntry
+from loopkit.data.encoding.pieces import TextPiece
+from loopkit.data.encoding.store import COUNTS, TokenStore, write_store
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.provenance import machine, versions
-from loopkit.training.cautions import slow_arithmetic
-from loopkit.training.ceiling import Ceiling, ceiling, matmul_rate
-from loopkit.training.draws import Draw
-from loopkit.training.engine import Engine
-from loopkit.training.out_of_memory import explained, smaller_step
-from loopkit.training.process import Process
+from loopkit.training.display.throughput import peak_memory
+from loopkit.training.distributed.process_group import Process
 from loopkit.training.setup import Setup
-from loopkit.training.speed import peak_memory
-from loopkit.training.trainer import Course
+from loopkit.training.step.engine import Engine
+from loopkit.training.step.loop_sampling import LoopDraw
+from loopkit.training.step.out_of_memory import explained, smaller_step
+from loopkit.training.trainer import StepPlan
+from loopkit.training.warnings import slow_arithmetic
 
 WINDOWS = 64
 """Sequences of random tokens; a batch that needs more takes them again."""
@@ -101,12 +101,12 @@ def random_tokens(vocabulary: int, length: int, folder: Path) -> Prepared:
     tokenizer = Numbers(size=vocabulary)
     rng = np.random.default_rng(0)
     drawn = rng.integers(vocabulary, size=(WINDOWS, length + 1))
-    pieces = (Piece((Part(" ".join(map(str, row))),), 0, 0, "") for row in drawn)
+    pieces = (TextPiece((Span(" ".join(map(str, row))),), 0, 0, "") for row in drawn)
     facts = write_store(folder, pieces, tokenizer, examples=False, tell=lambda characters: None)
     report = Report(
         tokens=facts["tokens"], documents=WINDOWS, fingerprint="random", **{name: facts[name] for name in COUNTS}
     )
-    return Prepared(tokenizer, {"train": Split("train", TokenStore(Entry(folder, facts)), "stream", report)})
+    return Prepared(tokenizer, {"train": Split("train", TokenStore(CacheEntry(folder, facts)), "stream", report)})
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _engine(setup: Setup) -> Iterator[Engine]:
 
 
 def _timed(
-    engine: Engine, course: Course, draw: Draw, process: Process, steps: int, told: Callable[[str], None]
+    engine: Engine, course: StepPlan, draw: LoopDraw, process: Process, steps: int, told: Callable[[str], None]
 ) -> Iterator[float]:
     """Seconds of each step but the first."""
     for number in range(steps + 1):
@@ -129,7 +129,7 @@ def _timed(
             yield seconds
 
 
-def _step(engine: Engine, course: Course, draw: Draw, process: Process, number: int) -> float:
+def _step(engine: Engine, course: StepPlan, draw: LoopDraw, process: Process, number: int) -> float:
     """Seconds of one optimizer step, as training takes it."""
     process.barrier()
     began = _now(process.device)
@@ -158,7 +158,7 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def _result(setup: Setup, course: Course, draw: Draw, seconds: list[float], top: Ceiling) -> dict[str, Any]:
+def _result(setup: Setup, course: StepPlan, draw: LoopDraw, seconds: list[float], top: Ceiling) -> dict[str, Any]:
     recipe, process, sizes = setup.recipe, setup.process, course.sizes
     median, tokens = statistics.median(seconds), sizes.batch * recipe.data.length
     total = draw.total(sizes)
@@ -180,7 +180,7 @@ def _result(setup: Setup, course: Course, draw: Draw, seconds: list[float], top:
         "packages": versions(),
     }
     if course.flops is not None:
-        found["flops_per_step"] = course.flops.step(draw, tokens)
+        found["flops_per_step"] = course.flops.step(draw.pairs, tokens)
         found["mfu"] = found["flops_per_step"] / median / (top.flops_per_s * process.world)
     known = ceiling(process.device, getattr(torch, top.dtype), 0.0)
     return found | ({"data_sheet": known.to_json()} if known.source == "table" else {})

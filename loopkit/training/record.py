@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from loopkit.cost.ceiling import Ceiling
 from loopkit.model import count_parameters
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.metrics import cut_metrics
 from loopkit.runs.plugin_files import keep_plugin_files
 from loopkit.runs.provenance import describe, origins, read_provenance, session
-from loopkit.training.ceiling import Ceiling
 from loopkit.training.setup import Setup
 
 

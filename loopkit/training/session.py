@@ -9,29 +9,29 @@ from dataclasses import dataclass, replace
 import torch
 
 from loopkit.components.tracker import RunInfo
+from loopkit.cost.ceiling import Ceiling
 from loopkit.data import Prepared
 from loopkit.recipe import Recipe
 from loopkit.runs.checkpoint import Checkpoint, CheckpointProblem, newest_checkpoint
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.metrics import REWOUND_TO, MetricsLog, cut_metrics
 from loopkit.runs.provenance import end_session, read_provenance
-from loopkit.training import checkpoint, rng
-from loopkit.training.ceiling import Ceiling
-from loopkit.training.engine import Engine
-from loopkit.training.keeper import Keeper
-from loopkit.training.measure import Measurement
-from loopkit.training.process import Process
-from loopkit.training.progress import Display
-from loopkit.training.setup import Setup, Start
-from loopkit.training.speed import Speedometer
-from loopkit.training.stop import Interrupted, WriteFailed, disk_full
-from loopkit.training.tracking import Trackers
-from loopkit.training.trainer import Rewind, Trainer, Watchers
-from loopkit.training.watchdog import Watchdog
+from loopkit.training.checkpointing import checkpoint, rng
+from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
+from loopkit.training.display.progress import Display
+from loopkit.training.display.throughput import Throughput
+from loopkit.training.display.tracking import Trackers
+from loopkit.training.distributed.process_group import Process
+from loopkit.training.distributed.watchdog import Watchdog
+from loopkit.training.errors import Interrupted, WriteFailed, disk_full
+from loopkit.training.evaluation_hook import EvaluationHook
+from loopkit.training.setup import ResumePoint, Setup
+from loopkit.training.step.engine import Engine
+from loopkit.training.trainer import Callbacks, Rewind, Trainer
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A finished run.
 
     Args:
@@ -72,7 +72,7 @@ class Session:
         self.display, self.trackers, self.verbose = display, trackers, verbose
         self.saved: Checkpoint | None = None
 
-    def begin(self, start: Start | None, told: Callable[[str], None]) -> Setup:
+    def begin(self, start: ResumePoint | None, told: Callable[[str], None]) -> Setup:
         """Make everything that training needs, in the state of a start: model, engine, generators.
 
         Args:
@@ -89,7 +89,7 @@ class Session:
             self.display.say(f"rank {self.process.rank} was not part of the run: its random generators start anew")
         return self.setup
 
-    def train(self, found: Ceiling) -> Trained:
+    def train(self, found: Ceiling) -> TrainingResult:
         """Train to the end; a rewind goes on from the last whole checkpoint just as a resumed run would.
 
         Args:
@@ -107,7 +107,7 @@ class Session:
                 RunInfo(self.folder.name, self.folder.path, self.recipe.values, provenance, self.setup.place.step)
             )
             with watchdog:
-                while (back := self._stretch(found, watchdog)) is not None:
+                while (back := self._train_until_rewind(found, watchdog)) is not None:
                     self._release()
                     self.begin(self._rewound(back), lambda _: None)
             status = "finished"
@@ -122,26 +122,26 @@ class Session:
         finally:
             self._end(status)
         assert self.saved is not None
-        return Trained(self.folder, self.step, self.saved)
+        return TrainingResult(self.folder, self.step, self.saved)
 
-    def _stretch(self, found: Ceiling, watchdog: Watchdog) -> Rewind | None:
+    def _train_until_rewind(self, found: Ceiling, watchdog: Watchdog) -> Rewind | None:
         """Train until the end, or until a rewind is called for."""
         recipe, process, display = self.recipe, self.process, self.display
         setup, engine = self.setup, self.engine
         assert engine is not None
-        measurement = Measurement(recipe, self.folder, self.prepared, engine, process)
+        measurement = EvaluationHook(recipe, self.folder, self.prepared, engine, process)
         saved = None if setup.start is None else setup.start.checkpoint
-        keeper = Keeper(recipe, self.folder, process, self.prepared.tokenizer, engine, display.say, saved)
+        keeper = CheckpointPolicy(recipe, self.folder, process, self.prepared.tokenizer, engine, display.say, saved)
         trainer = Trainer(
             recipe=recipe,
             folder=self.folder,
             process=process,
             engine=engine,
             course=setup.course(),
-            watchers=Watchers(
+            watchers=Callbacks(
                 display=display,
                 trackers=self.trackers,
-                speed=Speedometer(found.flops_per_s * process.world, process.device),
+                speed=Throughput(found.flops_per_s * process.world, process.device),
                 evaluate=measurement,
                 evaluated=measurement.done,
                 watchdog=watchdog,
@@ -168,7 +168,7 @@ class Session:
         if self.process.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _rewound(self, back: Rewind) -> Start:
+    def _rewound(self, back: Rewind) -> ResumePoint:
         """The start after a rewind; the event is written down."""
         start = last_start(self.folder, self.process, self.display.say)
         place = start.place
@@ -183,7 +183,7 @@ class Session:
             f"without the {skipped} sequences since"
         )
         history = replace(place.history, rewinds=back.rewinds)
-        return Start(start.checkpoint, replace(place, sequences=back.sequences, history=history))
+        return ResumePoint(start.checkpoint, replace(place, sequences=back.sequences, history=history))
 
     def _end(self, status: str) -> None:
         """Note how it ended; where even that cannot be written, the reason why training ended matters more."""
@@ -195,7 +195,7 @@ class Session:
         self.trackers.close(status)
 
 
-def last_start(folder: RunFolder, process: Process, say: Callable[[str], None]) -> Start:
+def last_start(folder: RunFolder, process: Process, say: Callable[[str], None]) -> ResumePoint:
     """The newest whole checkpoint. The first rank chooses, so that all go on from the same one.
 
     Raises:
@@ -216,4 +216,4 @@ def last_start(folder: RunFolder, process: Process, say: Callable[[str], None]) 
     found = Checkpoint(folder.checkpoint(step), step)
     if not process.first:  # it may see another state of the file system
         found.check()
-    return Start(found, checkpoint.place_of(checkpoint.read_state(found)))
+    return ResumePoint(found, checkpoint.place_of(checkpoint.read_state(found)))

@@ -6,32 +6,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from loopkit.components.schedule import Schedule
+from loopkit.cost.available_memory import budget
+from loopkit.cost.ceiling import Ceiling, recipe_ceiling
+from loopkit.cost.flops import StepFlops
+from loopkit.cost.memory import estimate
 from loopkit.data import Prepared, Sampler, Steps
+from loopkit.data.batch_sizes import BatchSizes, largest_micro
+from loopkit.data.run_length import num_steps
 from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, count_parameters
+from loopkit.model.parameter_groups import freeze, parameter_groups
 from loopkit.objective import build_objective
 from loopkit.recipe import Recipe
 from loopkit.runs.checkpoint import Checkpoint
 from loopkit.runs.folder import RunFolder
-from loopkit.training.ceiling import Ceiling, recipe_ceiling
-from loopkit.training.checkpoint import Place, load_parameters
-from loopkit.training.deepspeed_config import deepspeed_config
-from loopkit.training.draws import Drawer
-from loopkit.training.engine import Engine
-from loopkit.training.flops import StepFlops
-from loopkit.training.groups import freeze, parameter_groups
-from loopkit.training.length import num_steps
-from loopkit.training.memory import estimate
-from loopkit.training.module import TrainingModule
-from loopkit.training.process import Process
-from loopkit.training.room import budget
-from loopkit.training.sizes import Sizes, largest_micro
-from loopkit.training.start_from import load_first_weights
-from loopkit.training.trainer import Course
+from loopkit.training.checkpointing.checkpoint import TrainState, load_parameters
+from loopkit.training.checkpointing.start_from import load_first_weights
+from loopkit.training.distributed.process_group import Process
+from loopkit.training.step.deepspeed_config import deepspeed_config
+from loopkit.training.step.engine import Engine
+from loopkit.training.step.loop_sampling import LoopSampler
+from loopkit.training.step.module import TrainingModule
+from loopkit.training.trainer import StepPlan
 
 
 @dataclass(frozen=True)
-class Start:
+class ResumePoint:
     """Where a resumed run begins.
 
     Args:
@@ -40,7 +40,7 @@ class Start:
     """
 
     checkpoint: Checkpoint
-    place: Place
+    place: TrainState
 
 
 class Setup:
@@ -58,7 +58,7 @@ class Setup:
     """
 
     def __init__(
-        self, recipe: Recipe, folder: RunFolder, process: Process, prepared: Prepared, start: Start | None
+        self, recipe: Recipe, folder: RunFolder, process: Process, prepared: Prepared, start: ResumePoint | None
     ) -> None:
         self.recipe, self.folder, self.process, self.prepared, self.start = recipe, folder, process, prepared, start
         train, data = recipe.train, recipe.data
@@ -75,14 +75,14 @@ class Setup:
         elif train.start_from is not None:
             load_first_weights(self.model, train.start_from)
         freeze(self.model, train.trainable)
-        self.sizes = Sizes.of(train.batch, self._micro(), process.world)
+        self.sizes = BatchSizes.of(train.batch, self._micro(), process.world)
         self.config = deepspeed_config(self.sizes, train.clip, train.deepspeed)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TrainState:
         """Where the run begins."""
         if self.start is None:
-            return Place(step=0, sequences=0, tokens=0, micro=self.sizes.micro)
+            return TrainState(step=0, sequences=0, tokens=0, micro=self.sizes.micro)
         return replace(self.start.place, micro=self.sizes.micro)
 
     def _model(self) -> LoopedModel:
@@ -122,20 +122,20 @@ class Setup:
         """The most that the device can do, in the arithmetic of the recipe."""
         return recipe_ceiling(self.process.device, self.recipe.train.precision)
 
-    def course(self) -> Course:
+    def course(self) -> StepPlan:
         """What the optimizer steps are made of."""
         recipe, sizes = self.recipe, self.sizes
         train, most = recipe.train, self.schedule.bounds[1]
         sampler = Sampler(len(self.examples), recipe.seed)
         steps = Steps(self.examples, sampler, sizes.batch, sizes.micro, self.process.rank, self.process.world)
-        drawer = Drawer(
+        drawer = LoopSampler(
             self.schedule,
             seed=recipe.seed,
             per=train.loops_per,
             backprop=train.backprop,
             num_steps=self.num_steps,
         )
-        return Course(self.num_steps, sizes, steps, drawer, train.lr.build(), self._flops(most))
+        return StepPlan(self.num_steps, sizes, steps, drawer, train.lr.build(), self._flops(most))
 
     def _flops(self, most: int) -> StepFlops | None:
         if self.model.stops:  # how many loops are run is known when they have been run

@@ -8,29 +8,29 @@ from pathlib import Path
 
 from rich.console import Console
 
+from loopkit.cost.ceiling import Ceiling
 from loopkit.data import check_same_data, located, prepare, run_tokenizer
+from loopkit.evaluation.audit.preflight import preflight
 from loopkit.recipe import Recipe
-from loopkit.recipe.cautions import ineffective
-from loopkit.recipe.packages import require_packages
+from loopkit.recipe.validation.packages import require_packages
+from loopkit.recipe.validation.warnings import ineffective
 from loopkit.runs.checkpoint import TOKENIZER
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.lock import held
 from loopkit.runs.provenance import read_provenance
-from loopkit.training import checkpoint
-from loopkit.training.cautions import cautions
-from loopkit.training.ceiling import Ceiling
-from loopkit.training.measure import asks
-from loopkit.training.preflight import preflight
-from loopkit.training.process import Process, join
-from loopkit.training.progress import Display
+from loopkit.training.checkpointing import checkpoint
+from loopkit.training.checkpointing.resume import check_plugins, check_same
+from loopkit.training.checkpointing.start_from import weights_in
+from loopkit.training.display.progress import Display
+from loopkit.training.display.tracking import Trackers
+from loopkit.training.distributed.process_group import Process, join
+from loopkit.training.evaluation_hook import asks
 from loopkit.training.record import record
-from loopkit.training.resume import check_plugins, check_same
-from loopkit.training.session import Session, Trained, last_start
-from loopkit.training.setup import Start
-from loopkit.training.start_from import weights_in
-from loopkit.training.tracking import Trackers
+from loopkit.training.session import Session, TrainingResult, last_start
+from loopkit.training.setup import ResumePoint
+from loopkit.training.warnings import cautions
 
-__all__ = ["Trained", "train"]
+__all__ = ["TrainingResult", "train"]
 
 
 def train(
@@ -43,7 +43,7 @@ def train(
     verbose: bool = False,
     cache: Path | None = None,
     command: Sequence[str] | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train a recipe.
 
     Nothing is written before everything that can be wrong has been found right.
@@ -88,7 +88,7 @@ def _prepare(
     folder: RunFolder,
     process: Process,
     display: Display,
-    start: Start | None,
+    start: ResumePoint | None,
     resume: bool,
     verbose: bool,
     cache: Path | None,
@@ -121,7 +121,7 @@ def _prepare(
 
 def _start(
     recipe: Recipe, folder: RunFolder, process: Process, resume: bool, accept_changed_plugins: bool, display: Display
-) -> Start | None:
+) -> ResumePoint | None:
     if not resume:
         folder.refuse_existing()
         return None

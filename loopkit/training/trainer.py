@@ -12,31 +12,31 @@ import torch
 from torch import Tensor
 
 from loopkit.components.lr import LearningRate
+from loopkit.cost.flops import StepFlops
 from loopkit.data import StepData, Steps
+from loopkit.data.batch_sizes import BatchSizes
 from loopkit.errors import UserError
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.metrics import MetricsLog
-from loopkit.training import rng
-from loopkit.training.checkpoint import Place
-from loopkit.training.draws import Draw, Drawer
-from loopkit.training.engine import Engine
-from loopkit.training.flops import StepFlops
-from loopkit.training.health import Event, Health
-from loopkit.training.keeper import Keeper
-from loopkit.training.metrics import Counts, StepMetrics, StepValues, line
-from loopkit.training.out_of_memory import explained, smaller_step
-from loopkit.training.process import Process
-from loopkit.training.progress import Display
-from loopkit.training.sizes import Sizes
-from loopkit.training.speed import Speedometer
-from loopkit.training.stop import EvaluationStopped, Interrupted, NotFinite, Signals, Unhealthy
-from loopkit.training.tracking import Trackers
-from loopkit.training.watchdog import Watchdog
+from loopkit.training.checkpointing import rng
+from loopkit.training.checkpointing.checkpoint import TrainState
+from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
+from loopkit.training.display.progress import Display
+from loopkit.training.display.throughput import Throughput
+from loopkit.training.display.tracking import Trackers
+from loopkit.training.distributed.process_group import Process
+from loopkit.training.distributed.watchdog import Watchdog
+from loopkit.training.errors import EvaluationStopped, Interrupted, NotFinite, Signals, Unhealthy
+from loopkit.training.step.engine import Engine
+from loopkit.training.step.health import Event, HealthMonitor
+from loopkit.training.step.loop_sampling import LoopDraw, LoopSampler
+from loopkit.training.step.metrics import Counts, StepMetrics, StepValues, line
+from loopkit.training.step.out_of_memory import explained, smaller_step
 
 
 @dataclass(frozen=True)
-class Course:
+class StepPlan:
     """What every optimizer step is made of, as functions of its number.
 
     Args:
@@ -49,15 +49,15 @@ class Course:
     """
 
     num_steps: int
-    sizes: Sizes
+    sizes: BatchSizes
     steps: Steps
-    drawer: Drawer
+    drawer: LoopSampler
     rate: LearningRate
     flops: StepFlops | None
 
 
 @dataclass(frozen=True)
-class Watchers:
+class Callbacks:
     """Who looks at a run: the user, trackers, and evaluation.
 
     Args:
@@ -71,7 +71,7 @@ class Watchers:
 
     display: Display
     trackers: Trackers
-    speed: Speedometer
+    speed: Throughput
     evaluate: Callable[[int], None]
     evaluated: Callable[[int], bool]
     watchdog: Watchdog
@@ -110,14 +110,14 @@ class Trainer:
     folder: RunFolder
     process: Process
     engine: Engine
-    course: Course
-    watchers: Watchers
-    keeper: Keeper
-    place: Place
+    course: StepPlan
+    watchers: Callbacks
+    keeper: CheckpointPolicy
+    place: TrainState
 
     def __post_init__(self) -> None:
         self._buffers = persistent_buffers(self.engine.module)
-        self._health = Health(self.recipe.train.health)
+        self._health = HealthMonitor(self.recipe.train.health)
 
     def run(self) -> None:
         """Train.
@@ -163,14 +163,14 @@ class Trainer:
             self.watchers.watchdog.beat()
             if micro_step + 1 < sizes.accumulation:
                 self.engine.next_micro_step()
-                if self._wanted(signals):
-                    self._take_back(*before)
+                if self._signal_received(signals):
+                    self._rollback(*before)
                     return False
         self._finish_step(data, draw, metrics, log, before[1])
         return True
 
     def _finish_step(
-        self, data: StepData, draw: Draw, metrics: StepMetrics, log: MetricsLog, buffers: list[Tensor]
+        self, data: StepData, draw: LoopDraw, metrics: StepMetrics, log: MetricsLog, buffers: list[Tensor]
     ) -> None:
         """Update the weights, once the numbers have been looked at; write a line."""
         step, history = self.place.step + 1, self.place.history
@@ -182,11 +182,11 @@ class Trainer:
         if event is not None and event.action != "warn":
             self._react(event, log)
             self.engine.skip()
-            return self._pass_over(draw, metrics, buffers)
+            return self._skip_step(draw, metrics, buffers)
         grad_norm = self.engine.update(lr)
         if grad_norm is not None and not math.isfinite(grad_norm):
             self._react(self._health.lost_gradient(step, grad_norm, history, data.sha), log)
-            return self._pass_over(draw, metrics, buffers)
+            return self._skip_step(draw, metrics, buffers)
         if event is not None:
             self._react(event, log)
         tokens, flops = self._advance(draw, metrics, taken=True)
@@ -208,17 +208,17 @@ class Trainer:
         done = {"warn": "warning", "skip_step": "skipped"}[event.action]
         self.watchers.display.say(f"{done}: step {event.step}: {event.what}")
 
-    def _pass_over(self, draw: Draw, metrics: StepMetrics, buffers: list[Tensor]) -> None:
+    def _skip_step(self, draw: LoopDraw, metrics: StepMetrics, buffers: list[Tensor]) -> None:
         """Count a step whose update was dropped, and leave no trace of it in running buffers."""
         self._restore(buffers)
         self._advance(draw, metrics, taken=False)
         history = self.place.history
         self.place = replace(self.place, history=replace(history, skips=history.skips + 1))
 
-    def _advance(self, draw: Draw, metrics: StepMetrics, *, taken: bool) -> tuple[int, float | None]:
+    def _advance(self, draw: LoopDraw, metrics: StepMetrics, *, taken: bool) -> tuple[int, float | None]:
         """Move on by one step; its tokens count where it was taken, its work in any case."""
         tokens = int(self.process.sum([float(metrics.tokens)])[0])
-        flops = None if self.course.flops is None else self.course.flops.step(draw, tokens)
+        flops = None if self.course.flops is None else self.course.flops.step(draw.pairs, tokens)
         spent = self.place.flops
         self.place = replace(
             self.place,
@@ -230,7 +230,7 @@ class Trainer:
         return tokens, flops
 
     def _log(
-        self, values: StepValues, data: StepData, draw: Draw, lr: float, grad_norm: float | None, log: MetricsLog
+        self, values: StepValues, data: StepData, draw: LoopDraw, lr: float, grad_norm: float | None, log: MetricsLog
     ) -> None:
         sizes = self.course.sizes
         record = line(
@@ -256,7 +256,7 @@ class Trainer:
         self.watchers.watchdog.beat()
         if self.keeper.due(step, self.course.num_steps):
             self.keeper.save(self.place)
-        if step < self.course.num_steps and self._wanted(signals):
+        if step < self.course.num_steps and self._signal_received(signals):
             self._leave(signals)
         self._evaluate_if_due(signals)
 
@@ -299,11 +299,11 @@ class Trainer:
     def _memory(self, where: str, remedy: str) -> AbstractContextManager[None]:
         return explained(where, remedy, self._last)
 
-    def _wanted(self, signals: Signals) -> bool:
+    def _signal_received(self, signals: Signals) -> bool:
         """Whether a signal came on any rank, so that all leave at the same place."""
         return self.process.any(signals.wanted is not None)
 
-    def _take_back(self, generators: dict[str, Tensor], buffers: list[Tensor]) -> None:
+    def _rollback(self, generators: dict[str, Tensor], buffers: list[Tensor]) -> None:
         """Undo what the micro-steps of an unfinished step changed besides gradients."""
         rng.restore(generators, self.process.device)
         self._restore(buffers)

@@ -65,7 +65,7 @@ def test_a_bug_has_traceback_version_and_address(error: Exception, monkeypatch: 
 
 
 def test_an_exit_code_of_an_exception_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    from loopkit.training.stop import NotFinite
+    from loopkit.training.errors import NotFinite
 
     done = run_raising(NotFinite(3, "the loss is nan", None), monkeypatch)
     assert done.exit_code == ExitCode.UNHEALTHY

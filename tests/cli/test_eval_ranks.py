@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from loopkit.cli.main import main
-from loopkit.training import launch
+from loopkit.training.distributed import launch
 
 
 @pytest.fixture

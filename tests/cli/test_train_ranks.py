@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from loopkit.cli.main import main
-from loopkit.training import launch
+from loopkit.training.distributed import launch
 from tests.recipe.conftest import BASE
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from loopkit.components.init import Init, NormalInit, ScaledInit, TorchDefault
 from loopkit.errors import UserError
-from loopkit.recipe.format import Head
+from loopkit.recipe.format import HeadConfig
 from tests.model.tiny import tiny
 
 
@@ -60,7 +60,7 @@ def test_models_that_differ_in_one_part_agree_in_all_others() -> None:
 
 
 def test_shared_parameters_are_filled_once_under_their_first_name() -> None:
-    tied, untied = tiny(init="torch_default"), tiny(init="torch_default", head=Head(tied=False))
+    tied, untied = tiny(init="torch_default"), tiny(init="torch_default", head=HeadConfig(tied=False))
     assert torch.equal(tied.head.weight, untied.embedding.tokens.weight)
     assert untied.head.weight.abs().max() <= 1 / 4
 

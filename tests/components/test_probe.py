@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from loopkit.components.probe import first_sequences, passes, token_vectors
-from loopkit.components.probe.clamp import Clamp, freeze_norm, remove_radial
+from loopkit.components.probe.clamp import ClampProbe, freeze_norm, remove_radial
 from loopkit.components.probe.norms import Norms, summary
 from loopkit.components.probe.radial import Radial, alignment
 from loopkit.components.probe.scale_sweep import ScaleSweep
@@ -271,7 +271,7 @@ class TestScaleSweep:
 class TestClamp:
     def test_by_hand_on_a_core_that_stretches(self) -> None:
         model, batch = Toy(turn(0.0, growth=2.0)), batch_of()
-        found = measure(Clamp(), model, batch).by_depth
+        found = measure(ClampProbe(), model, batch).by_depth
         s1 = model.run(batch, Loops.fixed(1)).state(1)
 
         def loss(z: Tensor) -> float:
@@ -284,7 +284,7 @@ class TestClamp:
                 assert found[f"{arm}_loss_change"][k] == pytest.approx(loss(s1) - loss(s1 * 2 ** (k - 1)), abs=1e-6)
 
     def test_a_rotation_keeps_its_norm_so_the_clamp_does_nothing(self) -> None:
-        found = measure(Clamp(), Toy(turn(0.7)), batch_of()).by_depth
+        found = measure(ClampProbe(), Toy(turn(0.7)), batch_of()).by_depth
         assert found["clamp_loss_change"] == pytest.approx(dict.fromkeys((1, 2, 4), 0), abs=1e-6)
         assert found["clamp_norm_ratio"] == pytest.approx(dict.fromkeys((1, 2, 4), 1))
 
@@ -299,6 +299,6 @@ class TestClamp:
         torch.testing.assert_close((update * first.flatten(2)).sum(-1), torch.zeros(2, 3), atol=1e-5, rtol=0)
 
     def test_an_empty_evaluation_measures_nothing(self) -> None:
-        assert measure(Clamp(), Toy(turn(0.1))).by_depth == {}
+        assert measure(ClampProbe(), Toy(turn(0.1))).by_depth == {}
         assert measure(ScaleSweep(), Toy(turn(0.1))).by_depth == {"scale_range": {}}
         assert measure(Update(), Toy(turn(0.1))).by_depth["radial_update"] == {}

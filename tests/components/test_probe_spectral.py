@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from loopkit.components.core import Core
 from loopkit.components.probe.spectral import Spectral, loop_radius
-from loopkit.components.probe.trajectory import Trajectory, principal_plane
+from loopkit.components.probe.trajectory import TrajectoryProbe, principal_plane
 from loopkit.loop import PAD, Batch, Loops, Step
 from tests.model.tiny import batch, tiny
 
@@ -80,7 +80,7 @@ def test_only_the_beginning_can_be_measured() -> None:
 
 def test_a_contraction_settles_and_its_path_is_a_line() -> None:
     model = with_core(Linear([[0.5, 0.0], [0.0, 0.5]], centre=2.0))
-    probe = Trajectory(loops=40, sequences=2)
+    probe = TrajectoryProbe(loops=40, sequences=2)
     probe.run(model, [batch(3)], [1, 8, 64])
     found = probe.result()
     table = found.tables["trajectory"]
@@ -94,7 +94,7 @@ def test_a_contraction_settles_and_its_path_is_a_line() -> None:
 
 def test_a_turn_circles() -> None:
     model = with_core(Linear(TURN))
-    probe = Trajectory(loops=60, sequences=1)
+    probe = TrajectoryProbe(loops=60, sequences=1)
     probe.run(model, [batch(1)], [1])
     table = probe.result().tables["trajectory"]
     assert max(table["distance"][20:60]) > 0.5
@@ -104,7 +104,7 @@ def test_a_turn_circles() -> None:
 
 def test_a_state_that_is_not_finite_is_said_and_hides_nothing() -> None:
     model = with_core(Linear([[1e30, 0.0], [0.0, 1e30]]))  # past what fp64 can hold after eleven loops
-    path, radius = Trajectory(loops=20, sequences=2), Spectral(sequences=2, steps=8, by="position")
+    path, radius = TrajectoryProbe(loops=20, sequences=2), Spectral(sequences=2, steps=8, by="position")
     for probe in (path, radius):
         probe.run(model, [batch(2)], [1, 20])
     assert path.result().tables == {"trajectory_not_finite": 2}

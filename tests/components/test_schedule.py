@@ -18,8 +18,8 @@ from loopkit.components.schedule import (
     Schedule,
     Uniform,
 )
-from loopkit.training.draws import Draw, Drawer
-from loopkit.training.sizes import Sizes
+from loopkit.data.batch_sizes import BatchSizes
+from loopkit.training.step.loop_sampling import LoopDraw, LoopSampler
 
 SCHEDULES: dict[str, Schedule] = {
     "fixed": Fixed(loops=4),
@@ -114,7 +114,7 @@ def test_poisson_lognormal_reproduces_huginn(golden_dir: Path, name: str) -> Non
     schedule = PoissonLogNormal(mean=case["mean"], mean_of="rate", max=1000)
     assert schedule.mean == pytest.approx(case["exact"]["total"]["mean"], rel=1e-9)
     drawn = schedule.draw(rng(), 100_000)
-    grad = np.array([Draw(drawn, "step", case["backprop"]).backprop_of(int(n)) for n in drawn])
+    grad = np.array([LoopDraw(drawn, "step", case["backprop"]).backprop_of(int(n)) for n in drawn])
     for what, figures in {"total": drawn, "grad": grad, "nograd": drawn - grad}.items():
         check_exact(figures, case["exact"][what])
     share = np.bincount(drawn, minlength=66)[1:65] / len(drawn)
@@ -145,8 +145,8 @@ def test_poisson_reproduces_parcae(golden_dir: Path, name: str) -> None:
     exact = case["exact_per_sequence"]
     schedule = Poisson(mean=case["mean_recurrence"], max=200)
     assert schedule.mean == pytest.approx(exact["total"]["mean"], rel=1e-9)
-    sizes = Sizes.of(100_000, 100_000, 1)
-    drawer = Drawer(schedule, seed=0, per="sequence", backprop=case["mean_backprop_depth"], num_steps=1)
+    sizes = BatchSizes.of(100_000, 100_000, 1)
+    drawer = LoopSampler(schedule, seed=0, per="sequence", backprop=case["mean_backprop_depth"], num_steps=1)
     draw = drawer.draw(0, sizes)
     grad = np.minimum(draw.counts, draw.backprop)
     for what, figures in {"total": draw.counts, "grad": grad, "nograd": draw.counts - grad}.items():
@@ -173,13 +173,13 @@ def test_poisson_curriculum_reproduces_parcae(golden_dir: Path) -> None:
 
 def test_a_curriculum_over_gradients_limits_what_the_trainer_differentiates() -> None:
     schedule = Curriculum(of=lambda: PoissonCurriculum(mean=8, backprop=4, ramps="backward", ramp=100), ramp=0.0)
-    sizes = Sizes.of(4, 2, 1)
+    sizes = BatchSizes.of(4, 2, 1)
     found = {}
     for backprop in ("all", 3):
-        drawer = Drawer(schedule, seed=0, per="step", backprop=backprop, num_steps=200)
+        drawer = LoopSampler(schedule, seed=0, per="step", backprop=backprop, num_steps=200)
         found[backprop] = [drawer.draw(step, sizes).backprop for step in (0, 25, 75, 150)]
     assert found == {"all": [1, 1, 3, 4], 3: [1, 1, 3, 3]}
-    assert Drawer(Fixed(), seed=0, per="step", backprop="all", num_steps=9).draw(0, sizes).backprop is None
+    assert LoopSampler(Fixed(), seed=0, per="step", backprop="all", num_steps=9).draw(0, sizes).backprop is None
 
 
 def test_the_published_ramp_of_retrofitted_recurrence() -> None:

@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from loopkit.components.source import Document, Part, canonical_split, count_lines, hub
+from loopkit.components.source import Document, Span, canonical_split, count_lines, hub
 from loopkit.errors import UserError
 
 
 def test_a_document_is_its_parts() -> None:
-    document = Document((Part("1+1=", learn=False), Part("2")), "train:1")
+    document = Document((Span("1+1=", learn=False), Span("2")), "train:1")
     assert document.text == "1+1=2"
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopkit.components.source.addition import Addition
+from loopkit.components.source.addition import AdditionSource
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.data import prepare
 from loopkit.recipe import component
-from loopkit.recipe.format import Data
+from loopkit.recipe.format import DataConfig
 
 SMALL = {"digits": 2, "train": 500, "validation": 40, "test": 60}
 
 
-def problems(source: Addition, split: str) -> list[str]:
+def problems(source: AdditionSource, split: str) -> list[str]:
     return [document.text for document in source.documents(split)]
 
 
@@ -27,14 +27,14 @@ def operands(text: str) -> tuple[int, int]:
 
 
 def test_the_answer_is_written_from_its_last_digit() -> None:
-    (document,) = Addition(low=1750, high=1750, train=1, validation=0, test=0).documents("train")
+    (document,) = AdditionSource(low=1750, high=1750, train=1, validation=0, test=0).documents("train")
     assert [(part.text, part.learn) for part in document.parts] == [("1750+1750=", False), (" 0053§", True)]
-    (forward,) = Addition(low=1750, high=1750, train=1, validation=0, test=0, reverse=False).documents("train")
+    (forward,) = AdditionSource(low=1750, high=1750, train=1, validation=0, test=0, reverse=False).documents("train")
     assert forward.text == "1750+1750= 3500§"
 
 
 def test_every_problem_is_right_distinct_and_in_one_split() -> None:
-    source = Addition(**SMALL)
+    source = AdditionSource(**SMALL)
     found = {split: problems(source, split) for split in ("train", "valid", "test")}
     assert [len(texts) for texts in found.values()] == [500, 40, 60]
     pairs = {split: [operands(text) for text in texts] for split, texts in found.items()}
@@ -49,7 +49,7 @@ def test_every_problem_is_right_distinct_and_in_one_split() -> None:
 
 
 def test_operands_are_spread_evenly() -> None:
-    pairs = np.array([operands(text) for text in problems(Addition(train=20_000), "train")])
+    pairs = np.array([operands(text) for text in problems(AdditionSource(train=20_000), "train")])
     assert pairs.min() >= 1000
     assert pairs.max() <= 9999
     shares = np.histogram(pairs, bins=9, range=(1000, 10_000))[0] / pairs.size
@@ -57,12 +57,12 @@ def test_operands_are_spread_evenly() -> None:
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
-    assert problems(Addition(**SMALL), "train") == problems(Addition(**SMALL), "train")
-    assert problems(Addition(**SMALL), "train") != problems(Addition(**SMALL, seed=1), "train")
-    prints = [Addition(**SMALL, seed=seed).fingerprint(split) for seed in (0, 1) for split in ("train", "test")]
+    assert problems(AdditionSource(**SMALL), "train") == problems(AdditionSource(**SMALL), "train")
+    assert problems(AdditionSource(**SMALL), "train") != problems(AdditionSource(**SMALL, seed=1), "train")
+    prints = [AdditionSource(**SMALL, seed=seed).fingerprint(split) for seed in (0, 1) for split in ("train", "test")]
     assert len(set(prints)) == 4
     # more problems to train on leave the held-out ones alone
-    assert problems(Addition(**SMALL), "test") == problems(Addition(**SMALL | {"train": 600}), "test")
+    assert problems(AdditionSource(**SMALL), "test") == problems(AdditionSource(**SMALL | {"train": 600}), "test")
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_the_seed_decides_and_nothing_else() -> None:
 )
 def test_what_cannot_be_drawn_is_refused(options: dict[str, int], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Addition(**options)
+        AdditionSource(**options)
 
 
 def test_operands_may_have_more_digits_than_a_machine_word() -> None:
-    pairs = [operands(text) for text in problems(Addition(digits=40, train=50, validation=5, test=5), "train")]
+    pairs = [operands(text) for text in problems(AdditionSource(digits=40, train=50, validation=5, test=5), "train")]
     assert len(set(pairs)) == 50
     assert all(len(str(number)) == 40 for pair in pairs for number in pair)
 
@@ -86,10 +86,10 @@ def test_operands_may_have_more_digits_than_a_machine_word() -> None:
 def test_a_split_without_problems_is_refused_by_name() -> None:
     for split in ("validation", "elsewhere"):
         with pytest.raises(ValueError, match=f"no problems for {split}"):
-            list(Addition(**SMALL | {"validation": 0}).documents(split))
+            list(AdditionSource(**SMALL | {"validation": 0}).documents(split))
 
 
-class Given(Addition):
+class Given(AdditionSource):
     """The problems of one published example, and a text to train on that has every digit."""
 
     def __init__(self, a: int, b: int) -> None:
@@ -106,7 +106,7 @@ class Given(Addition):
 def test_the_published_examples(golden_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     golden = json.loads((golden_dir / "stars_addition" / "addition.json").read_text())
     theirs = {text: i for i, text in enumerate(golden["vocab"])}
-    data = Data(source=component("source", "addition"), tokenizer=component("tokenizer", "characters"), length=32)
+    data = DataConfig(source=component("source", "addition"), tokenizer=component("tokenizer", "characters"), length=32)
     for example in golden["examples"]:
         source = Given(example["json_line"]["num1"], example["json_line"]["num2"])
         monkeypatch.setattr(type(data.source), "build", lambda spec, source=source: source)

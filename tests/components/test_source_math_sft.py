@@ -14,11 +14,11 @@ from loopkit.components.source import hub
 from loopkit.components.source.math_sft import MathSft
 from loopkit.components.source.rows import read_rows
 from loopkit.components.tokenizer.huggingface import HuggingFace
-from loopkit.data.cache import Entry
+from loopkit.data.encoding.cache import CacheEntry
+from loopkit.data.encoding.pieces import example_pieces
+from loopkit.data.encoding.store import TokenStore, write_store
 from loopkit.data.padded import PaddedExamples
-from loopkit.data.pieces import example_pieces
 from loopkit.data.rows import IGNORE
-from loopkit.data.store import TokenStore, write_store
 from loopkit.errors import UserError
 
 ROWS = [{"problem": f"What is {i} + 1?", "solution": f"It is {i + 1}."} for i in range(400)]
@@ -224,7 +224,7 @@ def test_no_length_leaves_an_empty_target(shared: Path, tmp_path: Path, length: 
     facts = write_store(
         tmp_path, example_pieces(made.documents("train"), None), tokenizer, examples=True, tell=lambda _: None
     )
-    examples = PaddedExamples(TokenStore(Entry(tmp_path, facts)), length)
+    examples = PaddedExamples(TokenStore(CacheEntry(tmp_path, facts)), length)
     for index, row in enumerate(rows):
         labels = examples.row(index).labels
         answer = [*tokenizer.encode([row["solution"].strip()])[0].tolist(), 2]

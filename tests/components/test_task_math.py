@@ -16,7 +16,7 @@ pytest.importorskip("math_verify", reason="answers are compared with math-verify
 
 from loopkit.components.chat import REASONING_SYSTEM
 from loopkit.components.task import Completion, Generate
-from loopkit.components.task.judge import Judge, NoMathVerify, Verdict
+from loopkit.components.task.judge import Grade, Judge, NoMathVerify
 from loopkit.components.task.math import Math
 
 
@@ -123,17 +123,17 @@ def test_every_reference_solution_is_right_and_no_other_answer_is(form: str, sha
     ],
 )
 def test_answers_are_compared_by_what_they_are_worth(right: str, said: str, correct: bool, judge: Judge) -> None:
-    assert judge.compare(right, said) == Verdict(parsed=True, correct=correct)
+    assert judge.compare(right, said) == Grade(parsed=True, correct=correct)
 
 
 def test_what_cannot_be_read_is_no_answer(judge: Judge) -> None:
-    assert judge.compare("3", r"\frac{") == Verdict(parsed=False, correct=False)
+    assert judge.compare("3", r"\frac{") == Grade(parsed=False, correct=False)
     with pytest.raises(ValueError, match="cannot read"):
         judge.compare("", "3")
 
 
 def test_it_works_off_the_main_thread(judge: Judge) -> None:
-    found: list[Verdict] = []
+    found: list[Grade] = []
     threads = [threading.Thread(target=lambda n=n: found.append(judge.compare("3", str(n)))) for n in (3, 3, 4)]
     for thread in threads:
         thread.start()
@@ -163,7 +163,7 @@ def test_a_comparison_that_never_returns_is_ended_and_the_next_one_works(
     judge = Judge(seconds=1)
     assert judge.compare("1", "2").correct
     for answer in ("hang", "die"):
-        assert judge.compare("1", answer) == Verdict(parsed=False, correct=False)
+        assert judge.compare("1", answer) == Grade(parsed=False, correct=False)
         assert judge.compare("1", "2").correct
     judge.stop()
 

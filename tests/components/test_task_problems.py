@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.components.source import hub
-from loopkit.components.task.problems import COLLECTIONS, Problem, read_problems
+from loopkit.components.task.problems import COLLECTIONS, MathProblem, read_problems
 from loopkit.errors import UserError
 
 ASDIV = """<?xml version="1.0" encoding="UTF-8"?>
@@ -37,26 +37,26 @@ def written(folder: Path, name: str, content: object) -> Path:
     return path
 
 
-def read(name: str, path: Path) -> list[Problem]:
+def read(name: str, path: Path) -> list[MathProblem]:
     return list(read_problems(name, path, None, None))
 
 
 def test_asdiv_has_its_units_in_brackets(tmp_path: Path) -> None:
     assert read("asdiv", written(tmp_path, "ASDiv.xml", ASDIV)) == [
-        Problem("1", "Ann has 3 apples and finds 4 apples. How many apples has she?", "7"),
-        Problem("2", "Of 7 children three are boys. How many are boys, and how many girls?", "3, 4"),
+        MathProblem("1", "Ann has 3 apples and finds 4 apples. How many apples has she?", "7"),
+        MathProblem("2", "Of 7 children three are boys. How many are boys, and how many girls?", "3, 4"),
     ]
 
 
 @pytest.mark.parametrize("answer", ["27.0", 27.0, 27, "27"])
 def test_amc23_writes_integers_as_floats(tmp_path: Path, answer: object) -> None:
     path = written(tmp_path, "amc.jsonl", json.dumps({"problem": "What is $3^3$?", "answer": answer}) + "\n\n")
-    assert read("amc23", path) == [Problem("1", "What is $3^3$?", "27")]
+    assert read("amc23", path) == [MathProblem("1", "What is $3^3$?", "27")]
 
 
 def test_a_fraction_of_a_number_stays(tmp_path: Path) -> None:
     path = written(tmp_path, "s.json", [{"Body": "One.", "Question": "What?", "Answer": 3.05}])
-    assert read("svamp", path) == [Problem("1", "One. What?", "3.05")]
+    assert read("svamp", path) == [MathProblem("1", "One. What?", "3.05")]
 
 
 def test_the_real_files(shared: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_hub_serves_where_there_is_no_path(monkeypatch: pytest.MonkeyPatch) 
         return {"test": [{"question": "q", "answer": "so #### 3"}], "train": []}
 
     monkeypatch.setattr(hub, "load_dataset", load)
-    assert list(read_problems("gsm8k", None, None, "abc")) == [Problem("1", "q", "3")]
+    assert list(read_problems("gsm8k", None, None, "abc")) == [MathProblem("1", "q", "3")]
     assert asked == ["openai/gsm8k", "main", "abc", "set the task's path to a local file of gsm8k"]
     with pytest.raises(ValueError, match="openai/gsm8k has no split 'dev'; there are test, train"):
         list(read_problems("gsm8k", None, "dev", None))

@@ -10,7 +10,7 @@ import pytest
 
 from loopkit.data import prepare
 from loopkit.recipe import component
-from loopkit.recipe.format import Data
+from loopkit.recipe.format import DataConfig
 from tests.data.bigram import Bigram, bigram_perplexity, fit_bigram
 
 
@@ -33,7 +33,7 @@ def test_noise_costs_the_vocabulary() -> None:
 
 
 def test_on_the_text_of_mini_profiles(tmp_path: Path) -> None:
-    data = Data(source=component("source", "python_docs"), tokenizer=component("tokenizer", "regex"))
+    data = DataConfig(source=component("source", "python_docs"), tokenizer=component("tokenizer", "regex"))
     prepared = prepare(data, cache=tmp_path)
     train, validation = (s.store.read(0, len(s.store)) for s in prepared.splits.values())
     size = prepared.tokenizer.size

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from loopkit.components.tokenizer.regex import Regex
+from loopkit.data.encoding.store import TokenStore
 from loopkit.data.rows import IGNORE
 from loopkit.data.scoring import Scoring, score_examples, score_stream
-from loopkit.data.store import TokenStore
 from tests.data.toys import examples_of, store_of
 
 TEXT = "".join(f"the {i} th line has {i} words\n" for i in range(300))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopkit.components.source import Document, Part, Source
+from loopkit.components.source import Document, Source, Span
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.components.tokenizer.regex import Regex
 from loopkit.data import Prepared, prepare
@@ -50,14 +50,14 @@ def test_a_puzzle_is_never_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([Document((Part("ab", target="a"),), "x")], r"document x: 'ab' has 2 tokens and its target 'a' has 1"),
-        ([Document((Part("", target=""), Part("a")), "x")], "document x leaves nothing to learn"),
+        ([Document((Span("ab", target="a"),), "x")], r"document x: 'ab' has 2 tokens and its target 'a' has 1"),
+        ([Document((Span("", target=""), Span("a")), "x")], "document x leaves nothing to learn"),
         (
-            [Document((Part("a", target="b"),), "x"), Document((Part("a"), Part("b")), "y")],
+            [Document((Span("a", target="b"),), "x"), Document((Span("a"), Span("b")), "y")],
             "document y has no targets, unlike those before it",
         ),
         (
-            [Document((Part("a"), Part("b")), "x"), Document((Part("a", target="b"),), "y")],
+            [Document((Span("a"), Span("b")), "x"), Document((Span("a", target="b"),), "y")],
             "document y has targets, unlike those before it",
         ),
     ],

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loopkit.data.encoding.store import TokenStore
 from loopkit.data.rows import IGNORE
-from loopkit.data.store import TokenStore
 from loopkit.data.windows import OnceWindows, Windows
 from tests.data.toys import store_of
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from loopkit.components.source import Document, Part, Source
+from loopkit.components.source import Document, Source, Span
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.components.tokenizer.bytes import Bytes
-from loopkit.data.cache import entry
-from loopkit.data.pieces import example_pieces, stream_pieces
-from loopkit.data.store import TokenStore, write_store
+from loopkit.data.encoding.cache import entry
+from loopkit.data.encoding.pieces import example_pieces, stream_pieces
+from loopkit.data.encoding.store import TokenStore, write_store
 
 
 class Lines(Source):
@@ -29,7 +29,7 @@ class Lines(Source):
     def documents(self, split: str) -> Iterator[Document]:
         self.reads += 1
         for number, text in enumerate(self.texts[split]):
-            yield Document((Part(text),), f"{split}:{number}")
+            yield Document((Span(text),), f"{split}:{number}")
 
 
 class Sums(Lines):
@@ -41,7 +41,7 @@ class Sums(Lines):
         self.reads += 1
         for number, text in enumerate(self.texts[split]):
             prompt, equals, answer = text.partition("=")
-            yield Document((Part(prompt + equals, learn=False), Part(answer)), f"{split}:{number}")
+            yield Document((Span(prompt + equals, learn=False), Span(answer)), f"{split}:{number}")
 
 
 PUZZLES = {"train": ["1.|.2", "..|21"], "validation": ["2.|1."]}
@@ -61,7 +61,7 @@ class Squares(Source):
 
     def documents(self, split: str) -> Iterator[Document]:
         for number, text in enumerate(PUZZLES[split]):
-            parts = (Part(cell, target=self.target) if cell == "." else Part(cell) for cell in text)
+            parts = (Span(cell, target=self.target) if cell == "." else Span(cell) for cell in text)
             yield Document(tuple(parts), f"{split}:{number}", group=f"{text.count('.')} empty")
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from loopkit.report.gallery import Cost
+from docs.site.gallery import Cost
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ def test_a_recipe_without_results_says_so(pages: Path) -> None:
 
 
 def test_light_pages_are_made_without_torch(root: Path) -> None:
-    code = "import sys, loopkit.report.gallery, loopkit.report.reference; sys.exit('torch' in sys.modules)"
+    code = "import sys, docs.site.gallery, docs.site.reference; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.recipe.editor import editor_schema
+from loopkit.recipe.authoring.editor_schema import editor_schema
 from loopkit.registry.catalog import catalog
 from tests.docs import language_server
 from tests.docs.language_server import Server

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.report.reference import site_links
+from docs.site.reference import site_links
 
 LINK = re.compile(r"!?\[(?:[^\]\\]|\\.)*\]\(([^)\s]+)\)")
 SITE_ONLY = {

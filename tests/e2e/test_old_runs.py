@@ -47,8 +47,7 @@ def test_old_run_resumes_and_evaluates(name: str, tmp_path: Path) -> None:
 
 
 def figures(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What an evaluation must give: all that was recorded but the word perplexity, because sources now state their words,
-    or that they have none."""
+    """All figures of an evaluation but the word perplexity: sources now state what their words are, or that there are none."""
     return [{key: value for key, value in row.items() if key != "word_ppl"} for row in recorded]
 
 

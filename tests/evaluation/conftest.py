@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loopkit.data import Prepared, prepare
-from loopkit.evaluation import Conditions, Origin, Result, Trained
+from loopkit.evaluation import Conditions, ModelSource, Result, TrainedDepths
 from loopkit.evaluation.result import row_of
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import Recipe, load_recipe
@@ -83,13 +83,13 @@ _CONDITIONS = Conditions(
     bytes=15,
 )
 _RESULT = Result(
-    origin=Origin(run="a_run", recipe="a", recipe_hash="0", checkpoint="step-1", step=1),
+    origin=ModelSource(run="a_run", recipe="a", recipe_hash="0", checkpoint="step-1", step=1),
     conditions=_CONDITIONS,
-    trained=Trained(1, 4, 2.5),
+    trained=TrainedDepths(1, 4, 2.5),
     core_calls=8,
     batches=1,
     passes="one",
-    depths=[row_of(1, Trained(1, 4, 2.5), {"loss": 1.0})],
+    depths=[row_of(1, TrainedDepths(1, 4, 2.5), {"loss": 1.0})],
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loopkit.evaluation.audit import Motion, Pull, Radius, Recurrence, Scale, View
+from loopkit.evaluation.audit import Motion, Pull, Recurrence, ScaleFinding, SpectralRadiusFinding, View
 
 BLIND = View(1, {1: 0.3, 10: 1e-2, 100: 1e-4}, {1: 0.0, 10: 0.0, 100: 0.0})
 SEEING = View(2, {1: 0.3, 10: 0.3, 100: 0.3}, {1: 1.0, 10: 10.0, 100: 100.0})
@@ -30,7 +30,7 @@ NORMED = replace(KEEPING, power=0.0, power_of_carry=0.0, kept=0.0)
 def test_a_blind_spot_is_unseen_kept_and_unheld(
     views: list[View], pulls: list[Pull], motion: Motion | None, verdict: str
 ) -> None:
-    scale = Scale(views, pulls, motion)
+    scale = ScaleFinding(views, pulls, motion)
     assert scale.verdict == verdict
     assert scale.to_json()["verdict"] == verdict
 
@@ -57,6 +57,6 @@ def test_what_holds_a_large_state(slope: dict[int, float], holds: bool) -> None:
 
 def test_stable_means_that_no_depth_magnifies() -> None:
     assert Recurrence().verdict == "unknown until trained"
-    assert Recurrence([Radius(1, 0.7, 0.9), Radius(4, 0.8, 1.0)]).verdict == "stable"
-    assert Recurrence([Radius(1, 0.7, 0.9), Radius(4, 0.8, 1.02)]).verdict == "unstable"
+    assert Recurrence([SpectralRadiusFinding(1, 0.7, 0.9), SpectralRadiusFinding(4, 0.8, 1.0)]).verdict == "stable"
+    assert Recurrence([SpectralRadiusFinding(1, 0.7, 0.9), SpectralRadiusFinding(4, 0.8, 1.02)]).verdict == "unstable"
     assert "spectral_radius" not in Recurrence().to_json()

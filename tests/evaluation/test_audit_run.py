@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from loopkit.evaluation import Trained
+from loopkit.evaluation import TrainedDepths
 from loopkit.evaluation.audit import audit_run
 from loopkit.evaluation.audit.run import trained_depths
 from loopkit.model import save_weights
@@ -60,7 +60,7 @@ def test_what_is_not_there(runs: Path, tmp_path: Path) -> None:
 
 
 def test_the_depths_that_are_measured() -> None:
-    assert trained_depths(Trained(4, 4, 4.0)) == [4]
-    assert trained_depths(Trained(1, 30, 8.4)) == [1, 8, 30]
-    assert trained_depths(Trained(1, 256, 33.0)) == [1, 33, 64]
-    assert trained_depths(Trained(1, 256, 33.0), max_depth=8) == [1, 8]
+    assert trained_depths(TrainedDepths(4, 4, 4.0)) == [4]
+    assert trained_depths(TrainedDepths(1, 30, 8.4)) == [1, 8, 30]
+    assert trained_depths(TrainedDepths(1, 256, 33.0)) == [1, 33, 64]
+    assert trained_depths(TrainedDepths(1, 256, 33.0), max_depth=8) == [1, 8]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from loopkit.evaluation.audit import Scale, audit_recipe, warn_of_blind_spot
-from loopkit.evaluation.audit.motion import split
-from loopkit.evaluation.audit.rescaled import rescaled, slope
+from loopkit.evaluation.audit import ScaleFinding, audit_recipe, warn_of_blind_spot
+from loopkit.evaluation.audit.rescaling import rescaled, slope
 from loopkit.evaluation.audit.scale import scale_of
 from loopkit.evaluation.audit.surrogate import surrogate
+from loopkit.evaluation.audit.update_geometry import split
 from loopkit.loop import Loops
 from loopkit.recipe import load_recipe
 
@@ -100,7 +100,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def scale(name: str = "norm", *overrides: str, plugins: tuple[Path, ...] = ()) -> Scale:
+def scale(name: str = "norm", *overrides: str, plugins: tuple[Path, ...] = ()) -> ScaleFinding:
     return scale_of(surrogate(load_recipe(f"wikitext_44m_{name}", overrides=overrides, plugins=plugins)))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.evaluation import Origin, Result, results_of, write_result
+from loopkit.evaluation import ModelSource, Result, results_of, write_result
 from loopkit.runs import RunFolder
 
 
@@ -23,4 +23,4 @@ def test_the_same_evaluation_replaces_and_another_one_stands_beside_it(tmp_path:
 
 def test_a_result_without_a_step_has_no_place(tmp_path: Path, result: Result) -> None:
     with pytest.raises(ValueError, match="without its optimizer step"):
-        write_result(replace(result, origin=Origin()), RunFolder(tmp_path))
+        write_result(replace(result, origin=ModelSource()), RunFolder(tmp_path))

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from loopkit.components.tokenizer.characters import Characters
 from loopkit.data import prepare
-from loopkit.evaluation import Origin, Result, Trained, evaluate, format_depths
+from loopkit.evaluation import ModelSource, Result, TrainedDepths, evaluate, format_depths
 from loopkit.evaluation.batches import Batches
 from loopkit.evaluation.result import row_of
 from loopkit.evaluation.trained_run import TrainedRun, trained_depths
 from loopkit.loop import Loops, Step
 from loopkit.recipe import component, load_recipe
 from loopkit.registry.catalog import catalog
-from loopkit.report.depth_table import spell_trained
+from loopkit.report.tables.depth import spell_trained
 from loopkit.runs import Checkpoint, RunFolder
 from tests.data.toys import Choice, Data, Squares
 
@@ -33,7 +33,7 @@ PERPLEXITY = {"perplexity": component("task", "perplexity")}
 
 def run(case: Any, depths: list[int] | None = None, **options: Any) -> Result:
     settings = replace(case.recipe.evaluate, **options.pop("settings", {}))
-    return evaluate(case.model, case.prepared, settings, depths, trained=Trained(1, 4, 2.5), **options)
+    return evaluate(case.model, case.prepared, settings, depths, trained=TrainedDepths(1, 4, 2.5), **options)
 
 
 def losses(result: Result) -> dict[int, float]:
@@ -340,7 +340,7 @@ def test_a_figure_that_overflows_is_named_and_left_out(make_case: MakeCase) -> N
 
 
 def test_the_origin_is_carried(make_case: MakeCase) -> None:
-    found = run(make_case(), [1], origin=Origin(run="a", recipe="r", recipe_hash="0", step=7)).to_json()
+    found = run(make_case(), [1], origin=ModelSource(run="a", recipe="r", recipe_hash="0", step=7)).to_json()
     assert (found["run"], found["recipe"], found["recipe_hash"], found["step"]) == ("a", "r", "0", 7)
     assert "checkpoint" not in found
     assert found["tokenizer"]["type"] == "bytes"

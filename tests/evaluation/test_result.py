@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from loopkit.components.task import Likelihood
-from loopkit.evaluation import Origin, Result, Trained
+from loopkit.evaluation import ModelSource, Result, TrainedDepths
 from loopkit.evaluation.figures import merged, probe_figures, task_figures
 from loopkit.evaluation.result import row_of
 
@@ -40,7 +40,7 @@ def test_the_json_has_every_key_of_the_format(result: Result) -> None:
 
 def test_what_is_unknown_is_absent_not_null(result: Result) -> None:
     conditions = replace(result.conditions, words=None, bytes=None)
-    unknown = replace(result, origin=Origin(), trained=None, conditions=conditions)
+    unknown = replace(result, origin=ModelSource(), trained=None, conditions=conditions)
     found = unknown.to_json()
     assert not {"run", "recipe", "checkpoint", "step", "trained_depths", "words", "bytes", "tables", "notes"} & set(
         found
@@ -49,7 +49,7 @@ def test_what_is_unknown_is_absent_not_null(result: Result) -> None:
 
 
 def test_a_row_marks_the_trained_range() -> None:
-    trained = Trained(2, 4, 3.0)
+    trained = TrainedDepths(2, 4, 3.0)
     assert [row_of(k, trained, {})["trained"] for k in range(1, 6)] == [False, True, True, True, False]
     assert row_of(1, None, {}) == {"depth": 1}
 

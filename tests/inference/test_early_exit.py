@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from loopkit.components.exit import Depth, Entropy, Exit, GateCdf, Kl, LogitMargin, MaxProb, StateDelta, sequence_score
-from loopkit.inference import Part, exit_early, read_nll
+from loopkit.inference import TrajectoryView, exit_early, read_nll
 from loopkit.loop import PAD, Batch, Loops, Trajectory
 from loopkit.model import LoopedModel
 from tests.model.tiny import batch, tiny
@@ -56,7 +56,7 @@ def head_rows(model: LoopedModel) -> Iterator[list[int]]:
 def scores_of_full_pass(model: LoopedModel, rows: Batch, exit: Exit) -> Tensor:
     """``[LOOPS, B]``."""
     with torch.no_grad():
-        full = Part(model.run(rows, Loops.fixed(LOOPS)))
+        full = TrajectoryView(model.run(rows, Loops.fixed(LOOPS)))
         return torch.stack([sequence_score(exit.score(full, k), rows) for k in range(1, LOOPS + 1)])
 
 

@@ -13,7 +13,7 @@ from loopkit.inference import GREEDY, POLICIES, Sampling, generate, not_cacheabl
 from loopkit.inference.prompts import left_padded, sample_of
 from loopkit.loop import FullCache, Loops
 from loopkit.model import LoopedModel, build_model
-from loopkit.recipe.format import Head, Stage
+from loopkit.recipe.format import HeadConfig, StageConfig
 from tests.model.tiny import VOCABULARY, section, tiny
 
 GROUPED = {"type": "transformer", "attention": {"heads": 4, "kv_heads": 2}, "mlp": {"ratio": 2}}
@@ -22,10 +22,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "block": {"type": "transformer", "attention": {"heads": 2}, "mlp": {"ratio": 2}, "placement": "pre_sandwich"},
         "carry": "readout",
         "gate": "linear",
-        "head": Head(tied=False),
+        "head": HeadConfig(tied=False),
     },
     "huginn": {"block": GROUPED, "prelude": 1, "coda": 1, "start": "normal", "injection": "concat"},
-    "coda_in_every_loop": {"block": GROUPED, "coda": Stage(layers=2), "carry": "readout", "injection": "add"},
+    "coda_in_every_loop": {"block": GROUPED, "coda": StageConfig(layers=2), "carry": "readout", "injection": "add"},
     "learned": {"position": "learned"},
     "no_position": {"position": "none"},
     "uses_total": {"readout": "final_only"},

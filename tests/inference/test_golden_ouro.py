@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loopkit.inference import generate
 from loopkit.model import LoopedModel, build_model
-from loopkit.recipe.format import Head
+from loopkit.recipe.format import HeadConfig
 from tests.model.tiny import section
 
 SUBLAYERS = {
@@ -45,7 +45,7 @@ def built(folder: Path) -> LoopedModel:
             position={"type": "rope", "base": sizes["rope_theta"]},
             carry="readout",
             gate={"type": "linear", "reads": "readout"},
-            head=Head(tied=False),
+            head=HeadConfig(tied=False),
         ),
         vocabulary=sizes["vocab_size"],
         max_length=64,

@@ -11,7 +11,7 @@ import pytest
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.interop import export_run, import_folder
 from loopkit.interop.architectures import Form, Reading, forms
-from loopkit.interop.sayable import Unsayable, reading_of
+from loopkit.interop.roundtrip import NotRepresentable, reading_of
 from loopkit.interop.target import CONFIG as CONFIG_FILE
 from loopkit.interop.target import Target, new_folder
 from loopkit.recipe import recipe_of
@@ -59,7 +59,9 @@ def test_loops_are_written_noted_or_refused(form: Form, schedule: dict[str, Any]
     most = schedule.get("loops") or schedule["max"]
     reading = reading_of(form, CONFIGS[form.name])
     if not form.any_loops and most > 1:
-        with pytest.raises(Unsayable, match=rf"train.schedule: .*{most} loops here, and llama (has|always runs)"):
+        with pytest.raises(
+            NotRepresentable, match=rf"train.schedule: .*{most} loops here, and llama (has|always runs)"
+        ):
             exported(reading, tmp_path, schedule)
         return
     target = exported(reading, tmp_path, schedule)

@@ -14,7 +14,7 @@ import loopkit
 from loopkit.errors import UserError
 from loopkit.interop import export_run, import_folder
 from loopkit.interop.layout import new
-from loopkit.interop.sayable import Unsayable
+from loopkit.interop.roundtrip import NotRepresentable
 from loopkit.loop import Batch, Loops
 from loopkit.recipe import Recipe, load_recipe, recipe_of
 from loopkit.runs import CheckpointProblem, NoRun, RunFolder, read_provenance
@@ -187,7 +187,7 @@ def test_what_the_form_cannot_say_is_named(tmp_path: Path, change: dict[str, Any
 
     said = recipe(tmp_path)
     changed = recipe_of({**said.values, "model": _merged(dict(said.values["model"]), change)}, tmp_path / "made.yaml")
-    with pytest.raises(Unsayable, match=message):
+    with pytest.raises(NotRepresentable, match=message):
         new_folder(changed, dict(changed.values["model"]), Bytes(), "F32")
 
 

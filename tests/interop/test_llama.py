@@ -18,7 +18,7 @@ import loopkit
 from loopkit.cli import main
 from loopkit.interop import export_run, import_folder
 from loopkit.interop.retrofit import Retrofit
-from loopkit.interop.sayable import Unsayable
+from loopkit.interop.roundtrip import NotRepresentable
 from loopkit.loop import Batch, Loops
 from loopkit.runs import RunFolder
 
@@ -152,7 +152,7 @@ def test_one_loop_of_a_retrofitted_model_is_its_layers_in_order(
     assert made.loops == 4
     dropped = sorted(set(range(LAYERS)) - set(layers))
     assert (f"layers {dropped[0]} are dropped" if dropped else "no layer is dropped") in made.notes[0]
-    with pytest.raises(Unsayable, match="injection"):
+    with pytest.raises(NotRepresentable, match="injection"):
         export_run(tmp_path / "run", tmp_path / "out")
 
 

@@ -13,7 +13,7 @@ from loopkit.components.regularizer.jacobian import JSRR
 from loopkit.components.supervision import PerLoop
 from loopkit.loop import Batch, Dropout, Loops
 from loopkit.model import LoopedModel
-from loopkit.recipe.format import Embedding
+from loopkit.recipe.format import EmbeddingConfig
 from tests.components.steps import step_for
 from tests.model.tiny import batch, tiny
 
@@ -28,7 +28,7 @@ BLOCK: dict[str, Any] = {
 def dropping(**parts: Any) -> LoopedModel:
     """A model with every dropout there is, in training."""
     parts = {"prelude": 1, "coda": 1, "core": 2, "dtype": torch.float64} | parts
-    return tiny(block=BLOCK, embedding=Embedding(dropout=0.1), **parts).train()
+    return tiny(block=BLOCK, embedding=EmbeddingConfig(dropout=0.1), **parts).train()
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:

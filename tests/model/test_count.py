@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopkit.model import cache_numbers, count_flops, count_parameters
-from loopkit.recipe.format import Head
+from loopkit.recipe.format import HeadConfig
 from tests.model.tiny import VOCABULARY, tiny
 
 BLOCK = {"type": "transformer", "attention": {"heads": 4, "kv_heads": 2}, "mlp": {"ratio": 2}}
@@ -23,7 +23,7 @@ def test_parameters_by_part_and_by_depth() -> None:
     assert count.unique == sum(count.parts.values())
     assert count.effective(1) == count.unique
     assert count.effective(4) == count.unique + 3 * count.looped
-    assert count_parameters(tiny(head=Head(tied=False))).parts["head"] == VOCABULARY * 16
+    assert count_parameters(tiny(head=HeadConfig(tied=False))).parts["head"] == VOCABULARY * 16
 
 
 @pytest.mark.parametrize("depth", [1, 3])

@@ -13,13 +13,13 @@ from loopkit.components.supervision import PerLoop
 from loopkit.loop import Batch, Loops, Trajectory
 from loopkit.model import LoopedModel
 from loopkit.recipe import component
-from loopkit.recipe.format import Embedding, Head, Stage
+from loopkit.recipe.format import EmbeddingConfig, HeadConfig, StageConfig
 from loopkit.registry import Spec
 from tests.model.tiny import BLOCK, batch, section, tiny
 
 HUGINN: dict[str, Any] = {
     "prelude": 1,
-    "coda": Stage(layers=1, norm=component("norm", "rmsnorm")),
+    "coda": StageConfig(layers=1, norm=component("norm", "rmsnorm")),
     "start": "normal",
     "injection": "concat",
     "carry": "norm",
@@ -39,7 +39,7 @@ def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance:
 
 
 def test_the_equations() -> None:
-    model = tiny(**HUGINN, embedding=Embedding(scale="sqrt_width"))
+    model = tiny(**HUGINN, embedding=EmbeddingConfig(scale="sqrt_width"))
     data = batch()
     t = model.run(data, Loops.fixed(3))
     x = model.embedding.tokens(data.tokens) * 4
@@ -57,7 +57,7 @@ def test_the_equations() -> None:
 
 
 def test_ouro_feeds_the_readout_back() -> None:
-    model, data = tiny(carry="readout", head=Head(tied=False)), batch()
+    model, data = tiny(carry="readout", head=HeadConfig(tied=False)), batch()
     t = model.run(data, Loops.fixed(3))
     for k in (1, 2, 3):
         assert torch.equal(t.carried(k), t.readout(k))

@@ -16,7 +16,7 @@ from loopkit.components.supervision import Terminal
 from loopkit.loop import Batch, Loops, Trajectory
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import component
-from loopkit.recipe.format import Embedding, Stage
+from loopkit.recipe.format import EmbeddingConfig, StageConfig
 from tests.model.tiny import section
 
 TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
@@ -59,12 +59,12 @@ def huginn(start: Any = "zeros") -> LoopedModel:
     norm = component("norm", "rmsnorm")
     model = section(
         width=WIDTH,
-        embedding=Embedding(scale="sqrt_width"),
+        embedding=EmbeddingConfig(scale="sqrt_width"),
         position={"type": "rope", "base": 50000.0, "pairing": "neighbours"},
         block=BLOCK,
         prelude=1,
         core=2,
-        coda=Stage(layers=1, norm=norm),
+        coda=StageConfig(layers=1, norm=norm),
         start=start,
         injection="concat",
         readout="norm",

@@ -9,7 +9,7 @@ import pytest
 from loopkit.components.attention import Attention
 from loopkit.components.block import Transformer
 from loopkit.recipe import component
-from loopkit.recipe.format import Stage
+from loopkit.recipe.format import StageConfig
 from tests.model.tiny import tiny
 
 
@@ -24,7 +24,7 @@ def test_layers_are_numbered_in_the_order_of_the_forward_pass() -> None:
 
 def test_a_stage_may_have_a_block_of_its_own() -> None:
     other = component("block", {"type": "transformer", "attention": {"heads": 4}, "mlp": "gelu"}, width=16)
-    model = tiny(prelude=Stage(layers=1, block=other), core=1)
+    model = tiny(prelude=StageConfig(layers=1, block=other), core=1)
     assert model.prelude.blocks[0].attention.heads == 4
     assert model.core.blocks[0].attention.heads == 2
 
@@ -40,12 +40,12 @@ def test_blocks_that_run_once_are_told_that_no_loop_applies_them(monkeypatch: py
     note.__signature__ = inspect.signature(build)  # type: ignore[attr-defined]
     monkeypatch.setattr(Transformer, "__init__", note)
     own = component("block", {"type": "transformer", "attention": {"heads": 2}}, width=16)
-    tiny(prelude=1, core=2, coda=Stage(layers=1, block=own), max_loops=5)
+    tiny(prelude=1, core=2, coda=StageConfig(layers=1, block=own), max_loops=5)
     assert told == [(0, 0), (1, 5), (2, 5), (3, 0)]
 
 
 def test_names_of_parameters_are_readable() -> None:
-    model = tiny(prelude=1, core=1, coda=Stage(layers=1, norm=component("norm", "rmsnorm")), position="learned")
+    model = tiny(prelude=1, core=1, coda=StageConfig(layers=1, norm=component("norm", "rmsnorm")), position="learned")
     names = list(dict(model.named_parameters()))
     assert names[:2] == ["embedding.tokens.weight", "position.table.weight"]
     assert "prelude.blocks.0.attention.qkv.weight" in names

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from loopkit.components.norm import RMSNorm
+from loopkit.model.parameter_groups import parameter_groups
 from loopkit.model.stage import Coda, Prelude
-from loopkit.recipe.format import Stage
-from loopkit.training.groups import parameter_groups
+from loopkit.recipe.format import StageConfig
 from tests.components.steps import random, step_for
 from tests.components.test_core import Append
 from tests.model.tiny import tiny
@@ -40,7 +40,9 @@ def test_a_projection_lies_between_norm_and_blocks_and_begins_as_it_says() -> No
 
 
 def test_projections_and_diagonal_injections_are_set_by_no_init_and_never_decay() -> None:
-    model = tiny(coda=Stage(layers=1, project="identity"), injection="diagonal", init={"type": "normal", "std": 3.0})
+    model = tiny(
+        coda=StageConfig(layers=1, project="identity"), injection="diagonal", init={"type": "normal", "std": 3.0}
+    )
     assert torch.equal(model.coda.project.weight, torch.eye(model.width))
     assert torch.equal(model.injection.mix.weight, torch.eye(model.width))
     spared = {id(p) for group in parameter_groups(model) if not group.decay for p in group.params}

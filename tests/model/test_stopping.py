@@ -21,8 +21,8 @@ from loopkit.objective import Objective
 from loopkit.recipe import component
 from loopkit.registry.catalog import catalog
 from loopkit.testing import NotChecked, cases
-from loopkit.training.metrics import Counts, StepMetrics
-from loopkit.training.module import TrainingModule
+from loopkit.training.step.metrics import Counts, StepMetrics
+from loopkit.training.step.module import TrainingModule
 from tests.model import halting
 from tests.model.test_looped import assert_same, gradients
 from tests.model.tiny import LENGTH, VOCABULARY, batch, section

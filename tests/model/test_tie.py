@@ -7,18 +7,18 @@ import torch
 
 from loopkit.loop import Loops
 from loopkit.recipe import component
-from loopkit.recipe.format import Head, Stage
+from loopkit.recipe.format import HeadConfig, StageConfig
 from tests.model.tiny import batch, tiny
 
-NORMED = Stage(layers=0, norm=component("norm", "rmsnorm"))
+NORMED = StageConfig(layers=0, norm=component("norm", "rmsnorm"))
 
 
 def test_the_head_is_the_table_unless_untied() -> None:
     assert tiny().head.weight is tiny().embedding.tokens.weight or tiny().head.weight.shape == (23, 16)
     model = tiny()
     assert model.head.weight is model.embedding.tokens.weight
-    assert "head.weight" in dict(tiny(head=Head(tied=False)).named_parameters())
-    assert tiny(head=Head(tied=True, bias=True)).head.bias.shape == (23,)
+    assert "head.weight" in dict(tiny(head=HeadConfig(tied=False)).named_parameters())
+    assert tiny(head=HeadConfig(tied=True, bias=True)).head.bias.shape == (23,)
 
 
 def test_modules_and_parameters_can_be_shared_anywhere() -> None:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from loopkit.model import WeightsError, load_weights, save_weights
-from loopkit.recipe.format import Head
+from loopkit.recipe.format import HeadConfig
 from tests.model.tiny import tiny
 
 
@@ -85,7 +85,7 @@ def test_precision_is_the_model_s(path: Path) -> None:
 def test_tied_weights_do_not_silently_fill_an_untied_model(path: Path) -> None:
     save_weights(tiny(), path)
     with pytest.raises(WeightsError, match=r"missing in the file: head\.weight"):
-        load_weights(tiny(head=Head(tied=False)), path)
+        load_weights(tiny(head=HeadConfig(tied=False)), path)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a safetensors file at all"])

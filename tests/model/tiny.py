@@ -9,7 +9,7 @@ import torch
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import component
-from loopkit.recipe.format import Embedding, Head, Model, Stage
+from loopkit.recipe.format import EmbeddingConfig, HeadConfig, ModelConfig, StageConfig
 
 WIDTH, VOCABULARY, LENGTH, LOOPS = 16, 23, 12, 4
 BLOCK: dict[str, Any] = {"type": "transformer", "attention": {"heads": 2}, "mlp": {"ratio": 2}}
@@ -20,26 +20,26 @@ def section(
     width: int = WIDTH,
     block: Any = BLOCK,
     core: Any = 2,
-    prelude: int | Stage = 0,
-    coda: int | Stage = 0,
-    head: Head | None = None,
-    embedding: Embedding | None = None,
+    prelude: int | StageConfig = 0,
+    coda: int | StageConfig = 0,
+    head: HeadConfig | None = None,
+    embedding: EmbeddingConfig | None = None,
     tie: dict[str, str] | None = None,
     vocabulary: int | None = None,
     **parts: Any,
-) -> Model:
+) -> ModelConfig:
     """A ``model`` section; ``parts`` are names or maps, by kind."""
     chosen = {"position": "rope", "start": "embedding", "injection": "none", "carry": "identity", "readout": "norm"}
     chosen |= {"gate": "none", "init": "normal"} | parts
-    return Model(
+    return ModelConfig(
         width=width,
         vocabulary=vocabulary,
-        embedding=embedding or Embedding(),
+        embedding=embedding or EmbeddingConfig(),
         block=component("block", block, width=width),
-        prelude=Stage(layers=prelude) if isinstance(prelude, int) else prelude,
+        prelude=StageConfig(layers=prelude) if isinstance(prelude, int) else prelude,
         core=component("core", {"type": "stack", "layers": core} if isinstance(core, int) else core),
-        coda=Stage(layers=coda) if isinstance(coda, int) else coda,
-        head=head or Head(),
+        coda=StageConfig(layers=coda) if isinstance(coda, int) else coda,
+        head=head or HeadConfig(),
         tie=tie or {},
         **{kind: component(kind, choice, width=width) for kind, choice in chosen.items()},
     )

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 import loopkit.recipe
 
-TABLE = Path(loopkit.recipe.__file__).with_name("deepspeed_keys.json")
+TABLE = Path(loopkit.recipe.__file__).parent / "validation" / "deepspeed_keys.json"
 PROBE = "no_such_key"
 JSON = {
     int: "integer",

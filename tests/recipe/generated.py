@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from loopkit.recipe.compose import gather
+from loopkit.recipe.layers import load_layers
 from loopkit.recipe.recipe import compose
 from loopkit.recipe.shipped import own_folder
 
@@ -95,7 +95,7 @@ class Case:
 
 def shipped() -> list[str]:
     """The shipped recipes, with every default written out: what mutations start from."""
-    return [compose(gather(file)).to_yaml() for file in sorted(own_folder().glob("*.yaml"))]
+    return [compose(load_layers(file)).to_yaml() for file in sorted(own_folder().glob("*.yaml"))]
 
 
 class Generator:

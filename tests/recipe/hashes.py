@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from loopkit.recipe import RecipeError, load_recipe
-from loopkit.recipe.compose import gather
+from loopkit.recipe.layers import load_layers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = Path(__file__).with_name("hashes.json")
@@ -25,7 +25,7 @@ def hashes() -> dict[str, str]:
         if file.parent.name == "studies":
             continue
         name = str(file.relative_to(ROOT / "recipes").with_suffix(""))
-        for profiles in ((), *((profile,) for profile in gather(file).profiles)):
+        for profiles in ((), *((profile,) for profile in load_layers(file).profiles)):
             try:
                 recipe = load_recipe(file, profiles)
             except RecipeError:  # a parent may leave to its children what only they know

@@ -19,7 +19,7 @@ from loopkit.registry.kinds import KINDS
 from loopkit.registry.schema import Leaf, Option, Schema
 from loopkit.runs import RunFolder
 from loopkit.runs.resolved import is_run_of, run_named_before
-from loopkit.training.resume import check_same, differences
+from loopkit.training.checkpointing.resume import check_same, differences
 from tests.recipe.hashes import TABLE, hashes
 
 LATER = "added_later"

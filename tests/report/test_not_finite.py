@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from loopkit.evaluation.result import Conditions, Origin, Result, row_of
+from docs.site.gallery.results import depths_table
+from docs.site.gallery.small_plot import depth_line
+from loopkit.evaluation.result import Conditions, ModelSource, Result, row_of
 from loopkit.report import (
     compare,
     comparison_report,
@@ -25,13 +27,11 @@ from loopkit.report import (
     write_comparison,
     write_report,
 )
-from loopkit.report.exit_table import exit_report
-from loopkit.report.frontier_plot import plot_frontier
-from loopkit.report.gallery.results import depths_table
-from loopkit.report.gallery.small_plot import depth_line
-from loopkit.report.study_plot import plot_study
-from loopkit.report.study_table import arms_markdown
-from loopkit.report.sweep_table import sweep_markdown, sweep_report
+from loopkit.report.plots.frontier import plot_frontier
+from loopkit.report.plots.study import plot_study
+from loopkit.report.tables.early_exit import exit_report
+from loopkit.report.tables.study import arms_markdown
+from loopkit.report.tables.sweep import sweep_markdown, sweep_report
 from loopkit.runs import RunFolder
 from tests.report.benchmark import benchmark
 from tests.report.conftest import evaluation, metrics
@@ -146,7 +146,7 @@ def test_tables_hold_null_where_a_number_is_not_finite() -> None:
     """What a probe found beside figures by depth is JSON whatever it found; finite numbers are left as they are."""
     tables = {"scale_sweep": {"loss": [1.5, NAN, INF], "loops": 3}, "paths": [[0.0, 1.0]]}
     conditions = Conditions(split="validation", tokenizer={}, dtype="fp32", device="cpu", batch=1)
-    found = Result(Origin(), conditions, None, 1, 1, "one", [{"depth": 1}], tables=tables).to_json()
+    found = Result(ModelSource(), conditions, None, 1, 1, "one", [{"depth": 1}], tables=tables).to_json()
     assert found["tables"] == {"scale_sweep": {"loss": [1.5, None, None], "loops": 3}, "paths": [[0.0, 1.0]]}
     assert found["not_finite"] == ["scale_sweep.loss"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found

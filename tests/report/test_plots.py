@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from loopkit.report import plot_curves, plot_depths, plot_training, training_curve
-from loopkit.report.curve_plot import draw_curves
-from loopkit.report.depth_plot import draw_depths
-from loopkit.report.style import _DARK, COLOURS, PAPER, loop_colours, style
-from loopkit.report.training_plot import by_loop, draw_training, loop_counts, shown_loops, smooth, spread
+from loopkit.report.plots.curve import draw_curves
+from loopkit.report.plots.depth import draw_depths
+from loopkit.report.plots.style import _DARK, COLOURS, PAPER, loop_colours, style
+from loopkit.report.plots.training import by_loop, draw_training, loop_counts, shown_loops, smooth, spread
 
 Sample = Callable[..., dict[str, Any]]
 Curves = Callable[..., list[dict[str, Any]]]
@@ -96,7 +96,7 @@ def test_every_line_stands_out_from_both_papers(paper: str) -> None:
 
 
 def test_every_text_stands_out_from_its_paper() -> None:
-    from loopkit.report.style import INK, SOFT
+    from loopkit.report.plots.style import INK, SOFT
 
     for ink in (INK, SOFT):
         assert contrast(ink, PAPER) >= 4.5

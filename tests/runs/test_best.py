@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.runs.best import Mark, better, figure_of, read_best, write_best
+from loopkit.runs.best import BestFigure, better, figure_of, read_best, write_best
 
 ROWS = [
     {"depth": 1, "trained": True, "loss": 3.0},
@@ -34,17 +34,17 @@ def test_what_was_not_evaluated_is_named(figure: str, depth: int | None, said: s
 
 
 def test_less_or_more_is_better_and_the_older_stays_where_they_are_equal() -> None:
-    old, less, other = Mark(1, "loss", 4, 2.0), Mark(2, "loss", 4, 1.0), Mark(2, "loss", 8, 9.0)
+    old, less, other = BestFigure(1, "loss", 4, 2.0), BestFigure(2, "loss", 4, 1.0), BestFigure(2, "loss", 8, 9.0)
     assert better(less, None, "max")
     assert better(less, old, "min")
     assert not better(less, old, "max")
-    assert not better(Mark(2, "loss", 4, 2.0), old, "min")
+    assert not better(BestFigure(2, "loss", 4, 2.0), old, "min")
     assert better(other, old, "min")  # another depth is another figure
 
 
 def test_a_mark_counts_only_for_its_figure_its_past_and_a_checkpoint_that_is_there(tmp_path: Path) -> None:
     assert read_best(tmp_path, "loss", 9) is None
-    mark = Mark(6, "loss", 4, 2.0)
+    mark = BestFigure(6, "loss", 4, 2.0)
     write_best(tmp_path, mark)
     assert read_best(tmp_path, "loss", 9) is None
     (tmp_path / "step-00000006").mkdir()

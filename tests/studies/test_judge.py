@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loopkit.studies.format import Claim, Quantity
+from loopkit.studies.format import ArmFigure, Claim
 from loopkit.studies.judge import judge
 
 
@@ -15,8 +15,8 @@ def rows(*values: float, figure: str = "x") -> list[dict]:
 def verdict(relation: str, bound: float, left: list[dict], right: list[dict] | None = None, **left_options):
     claim = Claim(
         says="it is so.",
-        left=Quantity(arm="a", figure=left_options.pop("figure", "x"), **left_options),
-        right=None if right is None else Quantity(arm="b", figure="x"),
+        left=ArmFigure(arm="a", figure=left_options.pop("figure", "x"), **left_options),
+        right=None if right is None else ArmFigure(arm="b", figure="x"),
         relation=relation,
         bound=bound,
     )
@@ -67,7 +67,7 @@ def test_somewhere_takes_the_easiest_value() -> None:
     for relation, easiest in (("below", 0.1), ("above", 5.0)):
         claim = Claim(
             says="it is so.",
-            left=Quantity(arm="a", figure="x", depth="all"),
+            left=ArmFigure(arm="a", figure="x", depth="all"),
             relation=relation,  # type: ignore[arg-type]
             bound=1.0,
             somewhere=True,
@@ -85,7 +85,7 @@ def test_a_ratio_to_zero_is_not_judged(relation: str) -> None:
 
 
 def test_dotted_figures_and_seeds() -> None:
-    claim = Claim(says="it is so.", left=Quantity(arm="a", figure="norm.mean"), relation="below", bound=3.0)
+    claim = Claim(says="it is so.", left=ArmFigure(arm="a", figure="norm.mean"), relation="below", bound=3.0)
     found = judge("c", claim, {"a": {1: rows(2.0), 2: rows(4.0)}})
     assert found.measured == 3.0
     assert found.seeds == (2.0, 4.0)
@@ -97,5 +97,5 @@ def test_what_was_not_measured_is_not_judged() -> None:
     assert missing.holds is None
     assert "y of a at depth 1 was not measured" in missing.why
     assert "holds" not in missing.to_json()
-    claim = Claim(says="it is so.", left=Quantity(arm="z", figure="x"), relation="below", bound=1.0)
+    claim = Claim(says="it is so.", left=ArmFigure(arm="z", figure="x"), relation="below", bound=1.0)
     assert judge("c", claim, {}).why == "not run"

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from loopkit.cli.main import main
 from loopkit.recipe.sweep import load_sweep
-from loopkit.report.sweep_table import sweep_markdown
+from loopkit.report.tables.sweep import sweep_markdown
 from loopkit.runs import RunFolder
 from loopkit.studies import runs as runs_module
 from loopkit.studies.runs import Planned
-from loopkit.studies.sweep import Sweep, run_sweep
+from loopkit.studies.sweep import SweepRuns, run_sweep
 from tests.recipe.conftest import BASE
 
 SWEEP = "sweep: {grid: {train.lr.peak: [1e-3, 2e-3]}, seeds: [1, 2]}\n"
@@ -57,8 +57,8 @@ def leave(folder: RunFolder, hash: str, status: str, loss: float, *, checkpoint:
     folder.metrics.write_text(json.dumps({"step": 4, "tokens": 512, "loss": loss}) + "\n")
 
 
-def sweep(recipe: Path) -> Sweep:
-    return Sweep(load_sweep(recipe), (str(recipe),), recipe.parent / "runs")
+def sweep(recipe: Path) -> SweepRuns:
+    return SweepRuns(load_sweep(recipe), (str(recipe),), recipe.parent / "runs")
 
 
 def test_every_point_is_trained_once(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from loopkit.registry.catalog import catalog
 from loopkit.testing import NoSubject, Violation, cases, check
+from loopkit.testing.component_under_test import find
 from loopkit.testing.options import complete, variants
-from loopkit.testing.subject import find
 from tests.testing import right, wrong
 
 

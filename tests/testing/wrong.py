@@ -13,25 +13,25 @@ from loopkit.components.attention import Attention
 from loopkit.components.carry import Carry
 from loopkit.components.exit import Exit
 from loopkit.components.gate import Gate
-from loopkit.components.init import Init, Scale
+from loopkit.components.init import Init, InitContext
 from loopkit.components.injection import Injection
 from loopkit.components.lr import LearningRate
 from loopkit.components.mlp import Mlp
 from loopkit.components.norm import Norm
 from loopkit.components.optimizer import OptimizerRule, ParameterGroup
 from loopkit.components.placement import Placement
-from loopkit.components.probe import Measured, Probe
+from loopkit.components.probe import Probe, ProbeResult
 from loopkit.components.readout import Readout
 from loopkit.components.regularizer import Regularizer, over_tokens
 from loopkit.components.schedule import Schedule
-from loopkit.components.source import Document, Part, Source
+from loopkit.components.source import Document, Source, Span
 from loopkit.components.start import Start
 from loopkit.components.supervision import Supervised, Supervision
 from loopkit.components.task import Answer, Corpus, Request, Task
 from loopkit.components.tokenizer import Lost
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tracker import RunInfo, Tracker
-from loopkit.loop import PAD, Batch, LoopedModel, Step, Tally, Trajectory
+from loopkit.loop import PAD, Batch, LoopedModelProtocol, Step, Tally, Trajectory
 from loopkit.registry import register
 
 
@@ -402,7 +402,7 @@ class IgnoresItsGenerator(Init):
     """Draws from torch's global random state."""
 
     def draw(
-        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
         return torch.randn(shape) * 0.1
 
@@ -458,15 +458,15 @@ class LeavesGradients(Probe):
     def __init__(self) -> None:
         self.sizes: dict[int, float] = {}
 
-    def run(self, model: LoopedModel, batches: Any, depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Any, depths: Sequence[int]) -> None:
         with torch.enable_grad():
             for batch in batches:
                 assert isinstance(batch, Batch)
                 model.run(batch, _loops(2)).nll([2]).mean().backward()
         self.sizes = {depth: 1.0 for depth in depths}
 
-    def result(self) -> Measured:
-        return Measured({"size": self.sizes}, units={"size": "nothing, 1"})
+    def result(self) -> ProbeResult:
+        return ProbeResult({"size": self.sizes}, units={"size": "nothing, 1"})
 
 
 def _loops(total: int) -> Any:
@@ -501,7 +501,7 @@ class Shuffles(Source):
         Shuffles._count += 1
         names = ["a", "b", "c"]
         for name in names if Shuffles._count % 2 else reversed(names):
-            yield Document((Part(name * 9),), f"{split}:{name}")
+            yield Document((Span(name * 9),), f"{split}:{name}")
 
 
 @register("optimizer", "forgets_vectors")

@@ -18,8 +18,8 @@ STAGES = {
     "preparing data": ("loopkit.training.train", "prepare"),
     "engine start": ("loopkit.training.setup", "Setup.engine"),
     "first step": ("loopkit.training.trainer", "Trainer.step"),
-    "evaluation": ("loopkit.training.measure", "Measurement._evaluate"),
-    "writing a checkpoint": ("loopkit.training.keeper", "Keeper.save"),
+    "evaluation": ("loopkit.training.evaluation_hook", "Measurement._evaluate"),
+    "writing a checkpoint": ("loopkit.training.checkpointing.checkpoint_policy", "Keeper.save"),
     "end": ("loopkit.training.session", "Session._end"),
 }
 """Where each stage begins: the function before which the rank breaks."""

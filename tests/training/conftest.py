@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from loopkit.cost.ceiling import recipe_ceiling
 from loopkit.recipe import Recipe, load_recipe
-from loopkit.training.ceiling import recipe_ceiling
 from tests.overriding import latest
 from tests.training.runs import fit
 
@@ -82,5 +82,5 @@ def _quick() -> Iterator[None]:
     torch.set_num_threads(1)
     recipe_ceiling.cache_clear()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("loopkit.training.ceiling.matmul_rate", lambda *_: 1e12)
+        patched.setattr("loopkit.cost.ceiling.matmul_rate", lambda *_: 1e12)
         yield

@@ -24,29 +24,29 @@ import torch
 from rich.console import Console
 
 from loopkit.components.tokenizer.bytes import Bytes
+from loopkit.cost.flops import StepFlops
 from loopkit.data import Examples, Row, Sampler, Steps
+from loopkit.data.batch_sizes import BatchSizes
 from loopkit.loop import Loops
 from loopkit.model import LoopedModel, build_model
+from loopkit.model.parameter_groups import parameter_groups
 from loopkit.objective import Objective, build_objective
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.metrics import MetricsLog
-from loopkit.training.checkpoint import Place
-from loopkit.training.deepspeed_config import deepspeed_config
-from loopkit.training.draws import Drawer
-from loopkit.training.engine import Engine
-from loopkit.training.flops import StepFlops
-from loopkit.training.groups import parameter_groups
-from loopkit.training.keeper import Keeper
-from loopkit.training.module import TrainingModule
-from loopkit.training.process import join
-from loopkit.training.progress import Display
-from loopkit.training.sizes import Sizes
-from loopkit.training.speed import Speedometer
-from loopkit.training.stop import Signals
-from loopkit.training.tracking import Trackers
-from loopkit.training.trainer import Course, Trainer, Watchers
-from loopkit.training.watchdog import Watchdog
+from loopkit.training.checkpointing.checkpoint import TrainState
+from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
+from loopkit.training.display.progress import Display
+from loopkit.training.display.throughput import Throughput
+from loopkit.training.display.tracking import Trackers
+from loopkit.training.distributed.process_group import join
+from loopkit.training.distributed.watchdog import Watchdog
+from loopkit.training.errors import Signals
+from loopkit.training.step.deepspeed_config import deepspeed_config
+from loopkit.training.step.engine import Engine
+from loopkit.training.step.loop_sampling import LoopSampler
+from loopkit.training.step.module import TrainingModule
+from loopkit.training.trainer import Callbacks, StepPlan, Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 20_000
@@ -92,11 +92,11 @@ def bare(recipe: Recipe, examples: Examples, batch: int, *, fused: bool | None) 
 
 def trainer(recipe: Recipe, examples: Examples, batch: int, folder: Path) -> Trainer:
     """The whole training loop, on the same tokens."""
-    process, sizes = join("cpu"), Sizes.of(batch, batch, 1)
+    process, sizes = join("cpu"), BatchSizes.of(batch, batch, 1)
     model, objective = build(recipe)
     module = TrainingModule(model, objective, seed=0, precision=recipe.train.precision)
     optimizer = recipe.train.optimizer.build().build(parameter_groups(module))
-    drawer = Drawer(recipe.train.schedule.build(), seed=0, per="step", backprop="all", num_steps=10_000)
+    drawer = LoopSampler(recipe.train.schedule.build(), seed=0, per="step", backprop="all", num_steps=10_000)
     flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=4)
     steps = Steps(examples, Sampler(len(examples), 0, shuffle=False), batch, batch)
     engine = Engine(module, optimizer, deepspeed_config(sizes, 1.0, {}), process)
@@ -105,17 +105,17 @@ def trainer(recipe: Recipe, examples: Examples, batch: int, folder: Path) -> Tra
         folder=RunFolder(folder),
         process=process,
         engine=engine,
-        course=Course(10_000, sizes, steps, drawer, recipe.train.lr.build(), flops),
-        watchers=Watchers(
+        course=StepPlan(10_000, sizes, steps, drawer, recipe.train.lr.build(), flops),
+        watchers=Callbacks(
             display=Display(Console(file=io.StringIO())),
             trackers=Trackers({}, print),
-            speed=Speedometer(1e12, process.device),
+            speed=Throughput(1e12, process.device),
             evaluate=lambda step: None,
             evaluated=lambda step: True,
             watchdog=Watchdog(None, folder / "hung.txt"),
         ),
-        keeper=Keeper(recipe, RunFolder(folder), process, Bytes(), engine, print),
-        place=Place(0, 0, 0, batch),
+        keeper=CheckpointPolicy(recipe, RunFolder(folder), process, Bytes(), engine, print),
+        place=TrainState(0, 0, 0, batch),
     )
 
 

@@ -32,18 +32,18 @@ def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dic
     """Two optimizer steps through the engine, and the estimate for the same recipe."""
     import torch
 
+    from loopkit.cost.memory import estimate
+    from loopkit.data.batch_sizes import BatchSizes
     from loopkit.loop import Batch, Loops
     from loopkit.model import build_model
+    from loopkit.model.parameter_groups import parameter_groups
     from loopkit.objective import build_objective
     from loopkit.recipe import load_recipe
-    from loopkit.training.deepspeed_config import deepspeed_config
-    from loopkit.training.engine import Engine
-    from loopkit.training.groups import parameter_groups
-    from loopkit.training.memory import estimate
-    from loopkit.training.module import TrainingModule
-    from loopkit.training.process import join
-    from loopkit.training.quiet import deepspeed
-    from loopkit.training.sizes import Sizes
+    from loopkit.training.distributed.deepspeed_import import deepspeed
+    from loopkit.training.distributed.process_group import join
+    from loopkit.training.step.deepspeed_config import deepspeed_config
+    from loopkit.training.step.engine import Engine
+    from loopkit.training.step.module import TrainingModule
 
     torch.set_num_threads(1)
     sizes = (f"train.batch={batch}", f"train.micro_batch={batch}", f"train.schedule={{type: fixed, loops: {loops}}}")
@@ -61,7 +61,7 @@ def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dic
     objective = build_objective(recipe.objective)
     module = TrainingModule(model, objective, seed=0, precision=recipe.train.precision).train()
     optimizer = recipe.train.optimizer.build().build(parameter_groups(module))
-    engine = Engine(module, optimizer, deepspeed_config(Sizes.of(batch, batch, 1), 1.0, {}), process)
+    engine = Engine(module, optimizer, deepspeed_config(BatchSizes.of(batch, batch, 1), 1.0, {}), process)
     generator = torch.Generator().manual_seed(0)
     found: dict[str, float] = {"batch": batch, "loops": loops, "checkpointing": checkpointing}
     for step in (1, 2):

@@ -27,8 +27,8 @@ from loopkit.recipe import load_recipe
 from loopkit.registry.catalog import catalog
 from loopkit.runs import newest_checkpoint
 from loopkit.runs.checkpoint import checkpoints
-from loopkit.training.quiet import deepspeed
-from loopkit.training.stop import Ended
+from loopkit.training.distributed.deepspeed_import import deepspeed
+from loopkit.training.errors import Ended
 from tests.training.kills import is_writing, run_study
 from tests.training.runs import assert_same_bits, fit
 
@@ -41,7 +41,7 @@ SERVER.set_forkserver_preload([__spec__.name if __spec__ else __name__])
 def _train(recipe: Path, overrides: tuple[str, ...], folder: Path, resume: bool, place: dict[str, str]) -> None:
     os.environ.update(place)
     torch.set_num_threads(1)
-    import loopkit.training.ceiling as ceiling
+    import loopkit.cost.ceiling as ceiling
 
     ceiling.matmul_rate = lambda *_: 1e12  # half a second of measuring is of no use here
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from loopkit.training.launch import environments
+from loopkit.training.distributed.launch import environments
 
 SECONDS = 600
 
@@ -39,8 +39,8 @@ def main() -> None:
     import torch
 
     from loopkit.recipe import load_recipe
-    from loopkit.training.engine import Engine
-    from loopkit.training.process import join
+    from loopkit.training.distributed.process_group import join
+    from loopkit.training.step.engine import Engine
     from tests.overriding import latest
     from tests.training.runs import fit
 

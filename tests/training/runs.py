@@ -12,14 +12,14 @@ from torch import Tensor
 
 from loopkit.recipe import Recipe
 from loopkit.runs import RunFolder, read_metrics
-from loopkit.training.train import Trained, train
+from loopkit.training.train import TrainingResult, train
 
 CLOCK = {"tokens_per_s", "mfu", "step_s", "peak_memory_bytes"}
 
 
 def fit(
     recipe: Recipe, folder: Path, *, resume: bool = False, console: Console | None = None, **options: Any
-) -> Trained:
+) -> TrainingResult:
     """Train, with the cache beside the run."""
     shown = Console(file=io.StringIO()) if console is None else console
     cache = folder.parent / "cache"

@@ -10,13 +10,13 @@ import torch
 from click.testing import CliRunner
 
 from loopkit.cli import main
+from loopkit.cost.flops import StepFlops
 from loopkit.loop import Batch, Trajectory
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.training import bench as timing
-from loopkit.training.engine import Engine
-from loopkit.training.flops import StepFlops
-from loopkit.training.out_of_memory import OutOfMemory
-from loopkit.training.process import join
+from loopkit.training.distributed.process_group import join
+from loopkit.training.step.engine import Engine
+from loopkit.training.step.out_of_memory import OutOfMemory
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.exit_codes import ExitCode
-from loopkit.training.launch import launch
+from loopkit.training.distributed.launch import launch
 from tests.training.broken_ranks import STAGES
 
 FAST = [("first step", "sever", "1")]

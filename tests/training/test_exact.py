@@ -19,12 +19,12 @@ from loopkit.data import OtherData
 from loopkit.recipe import Recipe
 from loopkit.runs import CheckpointProblem, RunFolder, read_metrics, read_provenance
 from loopkit.runs.checkpoint import Checkpoint
-from loopkit.training import checkpoint
-from loopkit.training.engine import Engine
-from loopkit.training.measure import Measurement
-from loopkit.training.progress import Display
-from loopkit.training.resume import OtherRecipe
-from loopkit.training.stop import Interrupted
+from loopkit.training.checkpointing import checkpoint
+from loopkit.training.checkpointing.resume import OtherRecipe
+from loopkit.training.display.progress import Display
+from loopkit.training.errors import Interrupted
+from loopkit.training.evaluation_hook import EvaluationHook
+from loopkit.training.step.engine import Engine
 from tests.training.conftest import Maker
 from tests.training.runs import assert_same_bits, fit, lines, tensors
 
@@ -247,7 +247,7 @@ def test_a_signal_during_an_evaluation_drops_it_and_a_resume_makes_up_for_it(
     often = recipe("evaluate.every=2")
     fit(often, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        stop_at(patched, Measurement, "_evaluate", 2, signal.SIGTERM)
+        stop_at(patched, EvaluationHook, "_evaluate", 2, signal.SIGTERM)
         with pytest.raises(Interrupted):
             fit(often, tmp_path / "halves")
     evaluations = RunFolder(tmp_path / "halves").evaluations

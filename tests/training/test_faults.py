@@ -19,9 +19,9 @@ import torch
 
 from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, checkpoints, newest_checkpoint, read_provenance
 from loopkit.runs.checkpoint import publish_checkpoint
-from loopkit.training import checkpoint as saving
-from loopkit.training.measure import Measurement
-from loopkit.training.stop import WriteFailed
+from loopkit.training.checkpointing import checkpoint as saving
+from loopkit.training.errors import WriteFailed
+from loopkit.training.evaluation_hook import EvaluationHook
 from tests.training.conftest import Maker
 from tests.training.runs import assert_same_bits, fit, lines
 
@@ -147,11 +147,11 @@ def test_the_first_checkpoint_stands_before_the_first_step(
 def test_a_checkpoint_is_written_before_the_evaluation_that_follows_it(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Measurement, step: int, *shared: object) -> None:
+    def fails(self: EvaluationHook, step: int, *shared: object) -> None:
         assert newest_checkpoint(self.folder.checkpoints)[0].step == step
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Measurement, "_evaluate", fails)
+    monkeypatch.setattr(EvaluationHook, "_evaluate", fails)
     with pytest.raises(ZeroDivisionError):
         fit(recipe("evaluate.every=3"), tmp_path / "run")
 
@@ -160,11 +160,11 @@ def test_the_best_stays(recipe: Maker, tmp_path: Path, monkeypatch: pytest.Monke
     """Losses by step are given; the checkpoint of the least, step 4, outlives newer ones."""
     given = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.5}
 
-    def evaluate(self: Measurement, step: int, *shared: object) -> None:
+    def evaluate(self: EvaluationHook, step: int, *shared: object) -> None:
         rows = [{"depth": 1, "loss": given[step], "trained": True}]
         (self.folder.evaluations / f"step-{step:08d}-validation-0.json").write_text(json.dumps({"depths": rows}))
 
-    monkeypatch.setattr(Measurement, "_evaluate", evaluate)
+    monkeypatch.setattr(EvaluationHook, "_evaluate", evaluate)
     made = recipe("evaluate.every=2", "train.checkpoint={every: null, keep: 1, best: loss}")
     fit(made, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")

@@ -18,10 +18,10 @@ from loopkit.runs.checkpoint import newest_checkpoint
 from loopkit.runs.lock import LOCK, RunBusy, held
 from loopkit.runs.resolved import recorded_origins
 from loopkit.studies.runs import BEGUN
-from loopkit.training.engine import Engine
-from loopkit.training.keeper import Keeper
-from loopkit.training.measure import asks
-from loopkit.training.stop import NotFinite
+from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
+from loopkit.training.errors import NotFinite
+from loopkit.training.evaluation_hook import asks
+from loopkit.training.step.engine import Engine
 from tests.training.conftest import Maker
 from tests.training.runs import assert_same_bits, fit, lines, tensors
 
@@ -212,7 +212,7 @@ def test_a_run_that_is_being_trained_is_not_resumed_a_second_time(recipe: Maker,
 def test_what_a_study_may_remove_is_what_a_run_holds_before_its_first_checkpoint(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Keeper, "save", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+    monkeypatch.setattr(CheckpointPolicy, "save", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
     with pytest.raises(RuntimeError, match="killed"):
         fit(recipe(), tmp_path / "run")
     left = {path.name for path in (tmp_path / "run").iterdir()}

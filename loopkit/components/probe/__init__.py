@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loopkit.loop import PAD, Batch, LoopedModel, Loops, Trajectory
+from loopkit.loop import PAD, Batch, LoopedModelProtocol, Loops, Trajectory
 
 Figure = float | Mapping[str, float]
 """A number, or several under names of their own: ``{"mean": 20.1, "p99": 70.3}``."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProbeResult:
     """What a probe found.
 
     Args:
@@ -57,7 +57,7 @@ class Probe(ABC):
         """
         return
 
-    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         """Make passes of its own, without gradient; does nothing unless overridden.
 
         Args:
@@ -77,17 +77,17 @@ class Probe(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         """Everything found, after the last call of ``observe`` and ``run``."""
 
 
-def groups(model: LoopedModel, depths: Sequence[int]) -> list[list[int]]:
+def groups(model: LoopedModelProtocol, depths: Sequence[int]) -> list[list[int]]:
     """The depths that one pass serves: all of them, or one each where the loop depends on its length."""
     return [sorted(depths)] if model.depth_free else [[depth] for depth in sorted(depths)]
 
 
 def passes(
-    model: LoopedModel,
+    model: LoopedModelProtocol,
     batch: Batch,
     depths: Sequence[int],
     intervene: Callable[[Tensor, int], Tensor] | None = None,

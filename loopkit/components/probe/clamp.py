@@ -8,8 +8,8 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, first_sequences, passes, token_vectors
-from loopkit.loop import Batch, LoopedModel
+from loopkit.components.probe import Probe, ProbeResult, first_sequences, passes, token_vectors
+from loopkit.loop import Batch, LoopedModelProtocol
 from loopkit.registry import register
 
 Intervention = Callable[[Tensor, int], Tensor]
@@ -21,7 +21,7 @@ Intervention = Callable[[Tensor, int], Tensor]
     paper="arXiv:2606.24898",
     figures={"clamp_loss_change", "clamp_norm_ratio", "radial_removal_loss_change", "radial_removal_norm_ratio"},
 )
-class Clamp(Probe):
+class ClampProbe(Probe):
     """The loss and norm of a run whose state may not grow, against the run as it is.
 
         clamp:          s_k <- s_k ||s_1|| / ||s_k||               for k > 1, token by token
@@ -44,7 +44,7 @@ class Clamp(Probe):
         self.norm: dict[str, dict[int, float]] = {}
         self.scored = 0
 
-    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         for batch in first_sequences(batches, self.sequences):
             self.scored += int(batch.scored.sum())
             for name, make in _ARMS.items():
@@ -54,7 +54,7 @@ class Clamp(Probe):
                     self._measure(name, model, batch, group, make())
 
     def _measure(
-        self, name: str, model: LoopedModel, batch: Batch, depths: Sequence[int], intervene: Intervention | None
+        self, name: str, model: LoopedModelProtocol, batch: Batch, depths: Sequence[int], intervene: Intervention | None
     ) -> None:
         nll, norm = self.nll.setdefault(name, {}), self.norm.setdefault(name, {})
         for t, served in passes(model, batch, depths, intervene):
@@ -62,7 +62,7 @@ class Clamp(Probe):
                 nll[depth] = nll.get(depth, 0.0) + t.nll([depth], at=depth).double().sum().item()
                 norm[depth] = norm.get(depth, 0.0) + token_vectors(t.state(depth), batch).norm(dim=-1).sum().item()
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         by_depth: dict[str, dict[int, float]] = {}
         for name in _ARMS:
             if name != "plain" and self.scored:
@@ -70,7 +70,7 @@ class Clamp(Probe):
                 by_depth[f"{name}_loss_change"] = {k: (nll[k] - plain[k]) / self.scored for k in nll}
                 norms = self.norm["plain"]
                 by_depth[f"{name}_norm_ratio"] = {k: self.norm[name][k] / norms[k] for k in nll if norms[k]}
-        return Measured(by_depth, units=_UNITS if by_depth else {})
+        return ProbeResult(by_depth, units=_UNITS if by_depth else {})
 
 
 _UNITS = {

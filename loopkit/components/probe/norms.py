@@ -9,7 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, token_vectors
+from loopkit.components.probe import Probe, ProbeResult, token_vectors
 from loopkit.loop import Trajectory
 from loopkit.registry import register
 
@@ -44,9 +44,9 @@ class Norms(Probe):
         for depth in depths:
             self.seen[depth] = [gather(torch.cat([torch.empty(0), *self.seen[depth]]))]
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         seen = {depth: torch.cat(parts).double() for depth, parts in self.seen.items() if parts}
-        return Measured(
+        return ProbeResult(
             by_depth={"state_norm": {depth: summary(norms) for depth, norms in seen.items() if len(norms)}},
             units={"state_norm": "Euclidean norm of the state per token, dimensionless"},
         )

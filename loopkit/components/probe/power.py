@@ -12,7 +12,7 @@ STEPS = 200
 """Enough for 1 % on matrices far from normal, whose products first grow although all eigenvalues are small."""
 
 
-class Radius(NamedTuple):
+class PowerIterationResult(NamedTuple):
     """Spectral radii and how far the power method had settled.
 
     Args:
@@ -25,7 +25,7 @@ class Radius(NamedTuple):
     residual: Tensor
 
 
-def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: int = STEPS) -> Radius:
+def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: int = STEPS) -> PowerIterationResult:
     """Largest modulus among the eigenvalues of each of B linear maps, by the power method.
 
         rho = (||A^n v|| / ||A^m v||)^(1 / (n - m)),   n = steps, m = n / 2
@@ -50,7 +50,7 @@ def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: 
             growth[int(n >= late)] += norm.log()
     rho = (growth.sum(0) / (steps - half)).exp()
     earlier, later = growth[0] / (late - half), growth[1] / (steps - late)
-    return Radius(rho, torch.where(rho == 0, 0.0, (later - earlier).expm1().abs()))
+    return PowerIterationResult(rho, torch.where(rho == 0, 0.0, (later - earlier).expm1().abs()))
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, nll
+from loopkit.components.probe import Probe, ProbeResult, nll
 from loopkit.loop import Trajectory
 from loopkit.registry import register
 
@@ -57,8 +57,8 @@ class Radial(Probe):
                 at = max(depth, t.model.max_loops) if self.at == "trained" else depth
                 _measure(t, depth, at, sums)
 
-    def result(self) -> Measured:
-        return Measured(
+    def result(self) -> ProbeResult:
+        return ProbeResult(
             by_depth={
                 "radial_fraction": {k: s.fraction / s.tokens for k, s in self.sums.items() if s.tokens},
                 "scale_gradient": {k: s.scale / s.scored for k, s in self.sums.items() if s.scored},

@@ -11,8 +11,8 @@ from annotated_types import MinLen
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, first_sequences, nll, passes
-from loopkit.loop import Batch, LoopedModel, Trajectory
+from loopkit.components.probe import Probe, ProbeResult, first_sequences, nll, passes
+from loopkit.loop import Batch, LoopedModelProtocol, Trajectory
 from loopkit.registry import register
 
 Factors = Annotated[tuple[PositiveFloat, ...], MinLen(1)]
@@ -44,7 +44,7 @@ class ScaleSweep(Probe):
         self.nll: dict[int, Tensor] = defaultdict(lambda: torch.zeros(len(self.factors), dtype=torch.float64))
         self.scored = 0
 
-    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         for batch in first_sequences(batches, self.sequences):
             self.scored += int(batch.scored.sum())
             for t, served in passes(model, batch, depths):
@@ -57,9 +57,9 @@ class ScaleSweep(Probe):
         finest = torch.promote_types(s.dtype, torch.float32)
         return [nll(t, s * factor, depth, depth, finest).double().sum().item() for factor in self.factors]
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         loss = {depth: (nll / self.scored).tolist() for depth, nll in self.nll.items()} if self.scored else {}
-        return Measured(
+        return ProbeResult(
             by_depth={"scale_range": {depth: max(values) - min(values) for depth, values in loss.items()}},
             tables={
                 "scale_sweep": {"factors": self.factors, "loss": {str(depth): values for depth, values in loss.items()}}

@@ -11,10 +11,10 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, first_sequences, passes
-from loopkit.components.probe.power import STEPS, Radius, spectral_radius
+from loopkit.components.probe import Probe, ProbeResult, first_sequences, passes
+from loopkit.components.probe.power import STEPS, PowerIterationResult, spectral_radius
 from loopkit.errors import UserError
-from loopkit.loop import PAD, Batch, LoopedModel, Noise, Trajectory
+from loopkit.loop import PAD, Batch, LoopedModelProtocol, Noise, Trajectory
 from loopkit.registry import register
 
 SEED = 0
@@ -23,7 +23,9 @@ SEED = 0
 By = Literal["sequence", "position"]
 
 
-def loop_radius(t: Trajectory, depth: int | None = None, *, steps: int = STEPS, by: By = "sequence") -> Radius:
+def loop_radius(
+    t: Trajectory, depth: int | None = None, *, steps: int = STEPS, by: By = "sequence"
+) -> PowerIterationResult:
     """Spectral radius of ``c_k -> c_{k+1}`` at a state of a pass.
 
         rho(J),   J = d c_{k+1} / d c_k over all tokens and channels of a sequence, or of one token with the rest held
@@ -50,7 +52,7 @@ def loop_radius(t: Trajectory, depth: int | None = None, *, steps: int = STEPS, 
     noise = Noise(SEED, 0, sample=t.batch.sample, positions=t.batch.positions)
     start = noise.normal(*c.shape[2:]).to(c.dtype)
 
-    def radius(seen_BT: Tensor) -> Radius:
+    def radius(seen_BT: Tensor) -> PowerIterationResult:
         seen = seen_BT.view(*c.shape[:2], *(1,) * (c.dim() - 2))
 
         def apply(v: Tensor) -> Tensor:
@@ -64,7 +66,7 @@ def loop_radius(t: Trajectory, depth: int | None = None, *, steps: int = STEPS, 
     here = torch.eye(c.shape[1], dtype=torch.bool, device=c.device)
     found = [radius(real_BT & here[position]) for position in range(c.shape[1])]
     rho_BT, residual_BT = (torch.stack(parts, dim=1) for parts in zip(*found, strict=True))
-    return Radius(*(part.masked_fill(~real_BT, math.nan) for part in (rho_BT, residual_BT)))
+    return PowerIterationResult(*(part.masked_fill(~real_BT, math.nan) for part in (rho_BT, residual_BT)))
 
 
 @register("probe", "spectral", paper="arXiv:2605.26733", figures={"spectral_radius"})
@@ -106,7 +108,7 @@ class Spectral(Probe):
         self.wanted = None if depths is None else frozenset(depths)
         self.found: dict[int, list[Tensor]] = defaultdict(list)  # [2, N] each: radii and residuals
 
-    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         depths = [depth for depth in depths if self.wanted is None or depth in self.wanted]
         for batch in first_sequences(batches, self.sequences) if depths else ():
             for t, served in passes(model, _beginning(batch, self.length), depths):
@@ -116,13 +118,13 @@ class Spectral(Probe):
                     real = t.batch.positions < PAD if self.by == "position" else slice(None)
                     self.found[depth].append(torch.stack([part[real].flatten() for part in radius]).cpu())
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         found = {depth: torch.cat(pairs, dim=1) for depth, pairs in sorted(self.found.items())}
         rows = {
             depth: {"mean": rho.mean().item(), "max": rho.max().item(), "residual": residual.max().item()}
             for depth, (rho, residual) in found.items()
         }
-        return Measured({"spectral_radius": rows}, units={"spectral_radius": self._unit})
+        return ProbeResult({"spectral_radius": rows}, units={"spectral_radius": self._unit})
 
     @property
     def _unit(self) -> str:

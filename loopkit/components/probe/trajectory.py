@@ -8,13 +8,13 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, first_sequences
-from loopkit.loop import PAD, Batch, LoopedModel, Loops
+from loopkit.components.probe import Probe, ProbeResult, first_sequences
+from loopkit.loop import PAD, Batch, LoopedModelProtocol, Loops
 from loopkit.registry import register
 
 
 @register("probe", "trajectory", paper="arXiv:2605.26733", figures={"step_length"})
-class Trajectory(Probe):
+class TrajectoryProbe(Probe):
     """How far the state is from where it ends, and its path seen along its first two principal components.
 
         distance_k = ||c_k - c_K|| / ||c_K||,   step_k = ||c_k - c_{k-1}|| / ||c_K||,   K = loops
@@ -40,7 +40,7 @@ class Trajectory(Probe):
         self.explained: list[float] = []
         self.not_finite = 0
 
-    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         self.depths = depths
         total = self.loops if model.max_depth is None else min(self.loops, model.max_depth)
         with torch.no_grad():
@@ -61,10 +61,10 @@ class Trajectory(Probe):
         if self.path is None:
             self.path, self.explained = principal_plane(c_KN)
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         left_out = {"trajectory_not_finite": self.not_finite} if self.not_finite else {}
         if self.path is None:
-            return Measured({}, left_out, _LEFT_OUT if left_out else {})
+            return ProbeResult({}, left_out, _LEFT_OUT if left_out else {})
         distance, step = torch.stack(self.distances).mean(0), torch.stack(self.steps).mean(0)
         total = len(distance) - 1
         measured = [depth for depth in sorted(self.depths) if depth <= total]
@@ -75,7 +75,7 @@ class Trajectory(Probe):
             "path": self.path.tolist(),
             "explained": self.explained,
         }
-        return Measured(
+        return ProbeResult(
             by_depth={"step_length": {depth: step[depth].item() for depth in measured}},
             tables={"trajectory": table} | left_out,
             units=(_LEFT_OUT if left_out else {})
@@ -90,7 +90,7 @@ class Trajectory(Probe):
 _LEFT_OUT = {"trajectory_not_finite": "sequences left out because a state of theirs is not finite"}
 
 
-def _states(model: LoopedModel, batch: Batch, total: int) -> Tensor:
+def _states(model: LoopedModelProtocol, batch: Batch, total: int) -> Tensor:
     """c_0 to c_K of one sequence without its padding, ``[K + 1, N]`` in fp64."""
     t = model.run(batch, Loops.fixed(total))
     real = batch.positions[0] < PAD

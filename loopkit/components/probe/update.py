@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Measured, Probe, first_sequences, token_vectors
-from loopkit.loop import Batch, LoopedModel, Loops
+from loopkit.components.probe import Probe, ProbeResult, first_sequences, token_vectors
+from loopkit.loop import Batch, LoopedModelProtocol, Loops
 from loopkit.registry import register
 
 _COLUMNS = ("state_rms", "radial_update", "angular_update", "update_rms", "growth", "angular_step")
@@ -53,7 +53,7 @@ class Update(Probe):
         self.tokens: dict[int, int] = defaultdict(int)
         self.depths: Sequence[int] = ()
 
-    def run(self, model: LoopedModel, batches: Iterable[Batch], depths: Sequence[int]) -> None:
+    def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         self.depths = depths
         total = max(self.loops, *depths)
         if model.max_depth is not None:
@@ -87,7 +87,7 @@ class Update(Probe):
     def _mean(self, k: int, name: str) -> float:
         return self.sums[k][name] / self.tokens[k]
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         measured = [k for k in sorted(self.sums) if self.tokens[k]]
         by_depth = {
             name: {k: self._mean(k, name) for k in measured if k in self.depths}
@@ -99,7 +99,7 @@ class Update(Probe):
             names = ("growth", "radial_update", "turn_times_rms", "angular_update")
             means = {name: math.fsum(self._mean(k, name) for k in late) / len(late) for name in names}
             tables["lemma_2"] = {"loops": [late[0], late[-1]]} | means
-        return Measured(by_depth, tables, _UNITS)
+        return ProbeResult(by_depth, tables, _UNITS)
 
 
 _UNITS = {
@@ -111,7 +111,7 @@ _UNITS = {
 }
 
 
-def _pairs(model: LoopedModel, batch: Batch, total: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _pairs(model: LoopedModelProtocol, batch: Batch, total: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The state before and after each loop, as seen by a run of ``total`` loops."""
     t = model.run(batch, Loops.fixed(total))
     after = token_vectors(t.state(0), batch)

@@ -25,7 +25,7 @@ class DataWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Part:
+class Span:
     """A stretch of a document.
 
     Args:
@@ -56,7 +56,7 @@ class Document:
             source.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[Span, ...]
     key: str
     lines: int | None = None
     group: str | None = None

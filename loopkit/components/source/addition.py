@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Le
 from pydantic import NonNegativeInt, PositiveInt
 
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, canonical_split
+from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Source, Span, canonical_split
 from loopkit.errors import UserError
 from loopkit.registry import register
 
@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 
 
 @register("source", "addition", paper="arXiv:2605.26733", layout="examples", examples="train")
-class Addition(Source):
+class AdditionSource(Source):
     """Problems such as ``1750+4733= 3846§``, of which the blank, the answer and its end are learned.
 
     Operands are drawn evenly from their range. No pair comes twice, and none that is held out is trained on, in either
@@ -81,7 +81,7 @@ class Addition(Source):
         if not self.sizes.get(split):
             raise UserError(f"data.source: there are no problems for {split}; set data.source.{split}")
         for number, (a, b) in enumerate(self._pairs(split)):
-            yield Document((Part(f"{a}+{b}=", learn=False), Part(f" {self._answer(a + b)}{END}")), f"{split}:{number}")
+            yield Document((Span(f"{a}+{b}=", learn=False), Span(f" {self._answer(a + b)}{END}")), f"{split}:{number}")
 
     def _answer(self, total: int) -> str:
         return str(total)[::-1] if self.reverse else str(total)

@@ -20,8 +20,8 @@ from loopkit.components.source import (
     VALIDATION,
     DataWarning,
     Document,
-    Part,
     Source,
+    Span,
     canonical_split,
     hub,
 )
@@ -124,14 +124,14 @@ class MathSft(Source):
                 f"{' and '.join(map(repr, self.columns))}{share}"
             )
 
-    def _parts_of(self, problem: str, solution: str) -> tuple[Part, ...]:
+    def _parts_of(self, problem: str, solution: str) -> tuple[Span, ...]:
         before, between, end = self._around
         return (
-            Part(before, learn=False),
-            Part(problem, learn=False, literal=True),
-            Part(between, learn=False),
-            Part(solution, literal=True),
-            Part(end),
+            Span(before, learn=False),
+            Span(problem, learn=False, literal=True),
+            Span(between, learn=False),
+            Span(solution, literal=True),
+            Span(end),
         )
 
     @cached_property

@@ -13,8 +13,8 @@ from loopkit.components.source import (
     TRAIN,
     VALIDATION,
     Document,
-    Part,
     Source,
+    Span,
     Words,
     canonical_split,
     count_lines,
@@ -57,7 +57,7 @@ class PythonDocs(Source):
         if not chosen:
             raise UserError(f"python_docs: no topic is short enough for the {split} split; raise data.source.{split}")
         for name, text in sorted(chosen.items()):
-            yield Document((Part(text),), f"{split}:{name}", count_lines(text))
+            yield Document((Span(text),), f"{split}:{name}", count_lines(text))
 
     def _splits(self) -> dict[str, dict[str, str]]:
         topics = without_repeats(read_topics())

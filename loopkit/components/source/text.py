@@ -14,8 +14,8 @@ from loopkit.components.source import (
     TRAIN,
     VALIDATION,
     Document,
-    Part,
     Source,
+    Span,
     Words,
     canonical_split,
     count_lines,
@@ -45,7 +45,7 @@ SUFFIXES = frozenset({".txt", ".md", ".jsonl", ".parquet"})
 
 
 @register("source", "text", layout="stream", exactly_one=("path", "files", "dataset"))
-class Text(Source):
+class TextSource(Source):
     """Local text or a dataset of the hub, split by file or by a held-out share of its documents.
 
     Exactly one of path, files and dataset says where the text is. A folder whose files are called after splits
@@ -128,7 +128,7 @@ class Text(Source):
             raise UserError(f"data.source: there is no {split} split and no train split to hold it out of")
         number = 0
         for number, text in enumerate(self._drawn(split, parts, carved), 1):
-            yield Document((Part(text),), f"{split}:{number}", count_lines(text))
+            yield Document((Span(text),), f"{split}:{number}", count_lines(text))
         if number == 0:
             share = (
                 f"; a share of {carved[split]} of the documents left none, raise it or name files"

@@ -14,8 +14,8 @@ from loopkit.components.source import (
     VALIDATION,
     DataWarning,
     Document,
-    Part,
     Source,
+    Span,
     Words,
     canonical_split,
     count_lines,
@@ -165,4 +165,4 @@ def _local_rows(files: list[Path]) -> Iterator[str]:
 
 
 def _document(split: str, text: str, line: int, blank: int) -> Document:
-    return Document((Part(text),), f"{split}:{line}", count_lines(text) + blank)
+    return Document((Span(text),), f"{split}:{line}", count_lines(text) + blank)

@@ -28,7 +28,7 @@ class NoMathVerify(UserError):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Grade:
     """What an answer is worth.
 
     Args:
@@ -56,7 +56,7 @@ class Judge:
         self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._turn = threading.Lock()
 
-    def compare(self, gold: str, answer: str) -> Verdict:
+    def compare(self, gold: str, answer: str) -> Grade:
         """Whether an answer equals the right one.
 
         Raises:
@@ -69,10 +69,10 @@ class Judge:
             found = self._ask(json.dumps(request), 4.0 * self.seconds)
             if found is None:
                 self.stop()
-                return Verdict(False, False)
+                return Grade(False, False)
         if "error" in found:
             raise UserError(f"answer {gold!r}: {found['error']}")
-        return Verdict(found["parsed"], found["correct"])
+        return Grade(found["parsed"], found["correct"])
 
     def start(self) -> None:
         """Have the process ready.

@@ -12,7 +12,7 @@ from loopkit.components.chat import CLOSE, chatml
 from loopkit.components.task import Answer, Completion, Generate, Request, Task
 from loopkit.components.task.answers import find_answer
 from loopkit.components.task.judge import Judge
-from loopkit.components.task.problems import Problem, read_problems
+from loopkit.components.task.problems import MathProblem, read_problems
 from loopkit.errors import UserError
 from loopkit.registry import register
 
@@ -73,14 +73,14 @@ class Math(Task):
         self.max_tokens, self.marker = max_tokens, marker
         self.stop = _STOPS[template] if stop is None else tuple(stop)
         self._judge = Judge()
-        self._problems: dict[str, Problem] = {}
+        self._problems: dict[str, MathProblem] = {}
 
     def requests(self) -> Iterator[Request]:
         self._judge.start()  # a missing package is better known before hours of generation
         for problem in self.problems():
             yield Generate(problem.key, self.prompt(problem.question), self.max_tokens, self.stop)
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[MathProblem]:
         """The problems that are asked.
 
         Raises:

@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Problem:
+class MathProblem:
     """A question with its answer.
 
     Args:
@@ -87,7 +87,7 @@ COLLECTIONS: dict[str, Collection] = {
 }
 
 
-def read_problems(name: str, path: Path | None, split: str | None, revision: str | None) -> Iterator[Problem]:
+def read_problems(name: str, path: Path | None, split: str | None, revision: str | None) -> Iterator[MathProblem]:
     """The problems of a collection, in their order.
 
     Args:
@@ -112,7 +112,7 @@ def read_problems(name: str, path: Path | None, split: str | None, revision: str
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             missing = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise UserError(f"{where}: problem {number} is not one of {name} ({missing}); {wanted}") from error
-        yield Problem(str(number), question, answer)
+        yield MathProblem(str(number), question, answer)
     if number == 0:
         raise UserError(f"{where}: no problems in it; {wanted}")
 

@@ -3,7 +3,7 @@
 Nothing here knows a component by name: scale is seen, kept or held because it was measured to be.
 """
 
-from loopkit.evaluation.audit.findings import Audit, Motion, Pull, Radius, Recurrence, Scale, View
+from loopkit.evaluation.audit.findings import Audit, Motion, Pull, Recurrence, ScaleFinding, SpectralRadiusFinding, View
 from loopkit.evaluation.audit.recipe import audit_recipe, warn_of_blind_spot
 from loopkit.evaluation.audit.run import audit_run
 
@@ -11,9 +11,9 @@ __all__ = [
     "Audit",
     "Motion",
     "Pull",
-    "Radius",
     "Recurrence",
-    "Scale",
+    "ScaleFinding",
+    "SpectralRadiusFinding",
     "View",
     "audit_recipe",
     "audit_run",

@@ -101,7 +101,7 @@ class Motion:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaleFinding:
     """The first verdict and its figures.
 
     Args:
@@ -148,7 +148,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Radius:
+class SpectralRadiusFinding:
     """The spectral radius of one loop at one depth.
 
     Args:
@@ -172,7 +172,7 @@ class Recurrence:
         radii: One for each depth; none before training.
     """
 
-    radii: list[Radius] = field(default_factory=list)
+    radii: list[SpectralRadiusFinding] = field(default_factory=list)
 
     @property
     def verdict(self) -> Literal["stable", "unstable", "unknown until trained"]:
@@ -204,7 +204,7 @@ class Audit:
 
     subject: str
     measured_on: str
-    scale: Scale
+    scale: ScaleFinding
     recurrence: Recurrence
     remedies: Mapping[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from loopkit.evaluation.audit.subject import Subject
+from loopkit.evaluation.audit.subject import AuditSubject
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel
 
@@ -16,7 +16,7 @@ SPREAD = 0.1
 
 
 @torch.no_grad()
-def reads_input(subject: Subject) -> bool:
+def reads_input(subject: AuditSubject) -> bool:
     """Whether other tokens give other logits after the last loop.
 
     A path may be closed at the first weights, as one through a matrix of zeros is, and open in training: where the
@@ -34,7 +34,7 @@ def reads_input(subject: Subject) -> bool:
     return _differ(beside, subject, other)
 
 
-def _differ(model: LoopedModel, subject: Subject, other: Batch) -> bool:
+def _differ(model: LoopedModel, subject: AuditSubject, other: Batch) -> bool:
     total = subject.loops.total
     logits, changed = (model.run(batch, subject.loops).logits(total) for batch in (subject.batch, other))
     return not torch.equal(logits, changed)

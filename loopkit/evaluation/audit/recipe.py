@@ -9,10 +9,10 @@ import torch
 
 from loopkit.evaluation.audit.findings import Audit, Recurrence
 from loopkit.evaluation.audit.input_path import reads_input
-from loopkit.evaluation.audit.motion import MANY
 from loopkit.evaluation.audit.remedies import remedies
 from loopkit.evaluation.audit.scale import scale_of
 from loopkit.evaluation.audit.surrogate import surrogate
+from loopkit.evaluation.audit.update_geometry import MANY
 from loopkit.recipe import Recipe
 
 

@@ -10,12 +10,12 @@ import torch
 from loopkit.data import prepare
 from loopkit.evaluation.audit.findings import Audit, Recurrence
 from loopkit.evaluation.audit.input_path import reads_input
-from loopkit.evaluation.audit.motion import MANY
 from loopkit.evaluation.audit.remedies import remedies
 from loopkit.evaluation.audit.scale import scale_of
 from loopkit.evaluation.audit.stability import radii
-from loopkit.evaluation.audit.subject import Subject
-from loopkit.evaluation.result import Trained
+from loopkit.evaluation.audit.subject import AuditSubject
+from loopkit.evaluation.audit.update_geometry import MANY
+from loopkit.evaluation.result import TrainedDepths
 from loopkit.evaluation.trained_run import TrainedRun, open_run
 from loopkit.loop import Batch
 
@@ -51,7 +51,7 @@ def audit_run(
     batch = _batch(opened, cache).to(next(opened.model.parameters()).device)
     depths = trained_depths(opened.trained, opened.model.max_depth)
     recurrence = Recurrence(radii(opened.model, batch, depths))  # in fp32: it needs many products and no small numbers
-    subject = Subject.of(opened.model, opened.recipe, batch, LOOPS)
+    subject = AuditSubject.of(opened.model, opened.recipe, batch, LOOPS)
     scale = scale_of(subject, many=MANY)
     rows, length = batch.tokens.shape
     return Audit(
@@ -66,7 +66,7 @@ def audit_run(
     )
 
 
-def trained_depths(trained: Trained, max_depth: int | None = None) -> list[int]:
+def trained_depths(trained: TrainedDepths, max_depth: int | None = None) -> list[int]:
     """The fewest, the mean and the most loops of training, as far as they can be run in reasonable time."""
     most = min(LOOPS, trained.max if max_depth is None else min(trained.max, max_depth))
     return sorted({min(depth, most) for depth in (trained.min, round(trained.mean), trained.max)})

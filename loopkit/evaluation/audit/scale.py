@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from loopkit.errors import UserError
-from loopkit.evaluation.audit.findings import Scale
-from loopkit.evaluation.audit.motion import motion
-from loopkit.evaluation.audit.sight import pulls, views
-from loopkit.evaluation.audit.subject import Subject
+from loopkit.evaluation.audit.findings import ScaleFinding
+from loopkit.evaluation.audit.subject import AuditSubject
+from loopkit.evaluation.audit.update_geometry import motion
+from loopkit.evaluation.audit.visibility import pulls, views
 
 
-def scale_of(subject: Subject, *, many: int = 0) -> Scale:
+def scale_of(subject: AuditSubject, *, many: int = 0) -> ScaleFinding:
     """Measure everything that the verdict on scale rests on.
 
     Args:
@@ -29,4 +29,4 @@ def scale_of(subject: Subject, *, many: int = 0) -> Scale:
                 f"the state after loop {k} is not finite; these weights have diverged, audit an earlier step"
             )
     with torch.enable_grad():
-        return Scale(views(subject, t), pulls(subject, t), motion(subject, many=many))
+        return ScaleFinding(views(subject, t), pulls(subject, t), motion(subject, many=many))

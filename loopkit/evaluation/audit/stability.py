@@ -8,11 +8,13 @@ import torch
 
 from loopkit.components.probe.power import STEPS
 from loopkit.components.probe.spectral import loop_radius
-from loopkit.evaluation.audit.findings import Radius
-from loopkit.loop import Batch, LoopedModel, Loops
+from loopkit.evaluation.audit.findings import SpectralRadiusFinding
+from loopkit.loop import Batch, LoopedModelProtocol, Loops
 
 
-def radii(model: LoopedModel, batch: Batch, depths: Sequence[int], *, steps: int = STEPS) -> list[Radius]:
+def radii(
+    model: LoopedModelProtocol, batch: Batch, depths: Sequence[int], *, steps: int = STEPS
+) -> list[SpectralRadiusFinding]:
     """Spectral radius of the loop that follows each depth.
 
     Args:
@@ -26,5 +28,5 @@ def radii(model: LoopedModel, batch: Batch, depths: Sequence[int], *, steps: int
         with torch.no_grad():
             t = model.run(batch, Loops.fixed(depth), keep=frozenset([depth]))
         rho_B, residual_B = loop_radius(t, steps=steps)
-        found.append(Radius(depth, rho_B.mean().item(), rho_B.max().item(), residual_B.max().item()))
+        found.append(SpectralRadiusFinding(depth, rho_B.mean().item(), rho_B.max().item(), residual_B.max().item()))
     return found

@@ -12,7 +12,7 @@ from loopkit.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditSubject:
     """A model in evaluation mode and fp64, where rounding cannot be taken for a gradient.
 
     Args:
@@ -28,7 +28,7 @@ class Subject:
     loops: Loops
 
     @classmethod
-    def of(cls, model: LoopedModel, recipe: Recipe, batch: Batch, most_loops: int) -> Subject:
+    def of(cls, model: LoopedModel, recipe: Recipe, batch: Batch, most_loops: int) -> AuditSubject:
         """A model with its recipe's objective and loops.
 
         Args:

@@ -9,11 +9,11 @@ from dataclasses import replace
 import torch
 
 from loopkit.components.schedule import Schedule
-from loopkit.evaluation.audit.subject import Subject
+from loopkit.evaluation.audit.subject import AuditSubject
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import Recipe
-from loopkit.recipe.format import Model, Stage
+from loopkit.recipe.format import ModelConfig, StageConfig
 from loopkit.registry import AtMost, Divides, Spec
 from loopkit.registry.annotations import sibling_bounds
 from loopkit.registry.schema import Leaf
@@ -22,7 +22,7 @@ WIDTH, LAYERS, VOCABULARY, LENGTH, SEQUENCES, LOOPS = 64, 2, 64, 32, 4, 8
 """Channels at least, and at most: layers of a stage, tokens known, in a sequence, sequences, loops."""
 
 
-def surrogate(recipe: Recipe) -> Subject:
+def surrogate(recipe: Recipe) -> AuditSubject:
     """A recipe's model at its first weights, small enough to measure in seconds, on random tokens.
 
     Width, layers, vocabulary and lengths shrink; everything else is the recipe's.
@@ -36,10 +36,10 @@ def surrogate(recipe: Recipe) -> Subject:
     generator = torch.Generator().manual_seed(recipe.seed)
     tokens = torch.randint(VOCABULARY, (SEQUENCES, length + 1), generator=generator)
     batch = Batch.of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
-    return Subject.of(model, recipe, batch, LOOPS)
+    return AuditSubject.of(model, recipe, batch, LOOPS)
 
 
-def _build(recipe: Recipe, section: Model, length: int) -> LoopedModel:
+def _build(recipe: Recipe, section: ModelConfig, length: int) -> LoopedModel:
     schedule: Schedule = recipe.train.schedule.build()
     return build_model(
         section,
@@ -51,13 +51,13 @@ def _build(recipe: Recipe, section: Model, length: int) -> LoopedModel:
     )
 
 
-def narrow(model: Model) -> Model:
+def narrow(model: ModelConfig) -> ModelConfig:
     """The same section with fewer channels and layers.
 
     Options stay as they are, so the width must suit them: it is a divisor of the old one and a multiple of all that
     must divide it. Layers stay where parameters are tied by the number of a block.
     """
-    specs = [spec for name in Model.__dataclass_fields__ for spec in _specs(getattr(model, name))]
+    specs = [spec for name in ModelConfig.__dataclass_fields__ for spec in _specs(getattr(model, name))]
     narrowed = replace(model, width=narrow_width(model.width, specs), vocabulary=None)
     if any(part.isdigit() for pair in model.tie.items() for path in pair for part in path.split(".")):
         return narrowed
@@ -91,7 +91,7 @@ def _specs(value: object) -> Iterator[Spec]:
     if isinstance(value, Spec):
         yield value
         value = list(value.options.values())
-    elif isinstance(value, Stage):
+    elif isinstance(value, StageConfig):
         value = [value.block, value.norm]
     elif isinstance(value, dict):
         value = list(value.values())
@@ -108,5 +108,5 @@ def _shallow(core: Spec) -> Spec:
     return replace(core, options={**core.options, name: min(core.options[name], LAYERS)})
 
 
-def _stage(stage: Stage) -> Stage:
+def _stage(stage: StageConfig) -> StageConfig:
     return replace(stage, layers=min(stage.layers, LAYERS))

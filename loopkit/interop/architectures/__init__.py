@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from loopkit.errors import UserError
 from loopkit.interop.config import Config
-from loopkit.interop.links import Links, Shape, Table
+from loopkit.interop.weight_map import DerivedTensor, Links, Shape
 
 FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama"}
 """Module to class of every form."""
@@ -83,7 +83,7 @@ class Form(ABC):
             length: Longest sequence that it is made for, in tokens; some forms hold tables of so many rows.
         """
 
-    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> DerivedTensor | None:
         """The table that a stored tensor is, where it holds no weights but numbers that follow from the configuration.
 
         Older folders hold such buffers, newer ones of the same form do not.

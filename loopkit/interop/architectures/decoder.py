@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loopkit.interop.config import Config
-from loopkit.interop.links import Link, Links, Shape, Table, same
+from loopkit.interop.weight_map import DerivedTensor, Link, Links, Shape, same
 
 PLAIN_ROPE = ("default", None)
 
@@ -105,7 +105,7 @@ ROTARY = re.compile(r"model\.(?:layers\.\d+\.self_attn\.)?rotary_emb\.(inv_freq|
 """Buffers of the rotation, which older folders store."""
 
 
-def rotary_buffer(name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+def rotary_buffer(name: str, shape: Shape, model: Mapping[str, Any]) -> DerivedTensor | None:
     """The buffer of the rotation that a stored tensor is; None where its name is not that of one.
 
     inv_freq: ``[size / 2]``;  cos_cached, sin_cached: ``[..., length, size]``, both halves alike
@@ -117,14 +117,14 @@ def rotary_buffer(name: str, shape: Shape, model: Mapping[str, Any]) -> Table | 
     size = attention["head_size"] or model["width"] // attention["heads"]
     frequency = 1.0 / model["position"]["base"] ** (np.arange(0, size, 2, dtype=np.float64) / size)
     if match[1] == "inv_freq":
-        return Table((size // 2,), lambda: frequency.astype(np.float32))
+        return DerivedTensor((size // 2,), lambda: frequency.astype(np.float32))
     length = shape[-2] if len(shape) > 1 else 1
 
     def make() -> np.ndarray:
         angle = np.arange(length, dtype=np.float64)[:, None] * np.concatenate([frequency, frequency])
         return (np.cos(angle) if match[1] == "cos_cached" else np.sin(angle)).astype(np.float32)
 
-    return Table((*(1 for _ in shape[:-2]), length, size), make)
+    return DerivedTensor((*(1 for _ in shape[:-2]), length, size), make)
 
 
 def _layer(model: Mapping[str, Any], theirs: str, ours: str, norms: Mapping[str, str]) -> list[Link]:

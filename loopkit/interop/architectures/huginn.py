@@ -15,7 +15,7 @@ import numpy as np
 
 from loopkit.interop.architectures import Form, Reading
 from loopkit.interop.config import Config
-from loopkit.interop.links import Link, Links, Table, same
+from loopkit.interop.weight_map import DerivedTensor, Link, Links, same
 
 STD = math.sqrt(2 / 5)
 """Of the first state: sqrt(2 / (5 width)), times the embedding's scale, sqrt(width)."""
@@ -178,7 +178,7 @@ def _first_values(config: Config, width: int) -> None:
         config.refuse(f"init_values has std {std!r}: it must be the square root of 2 / (5 n_embd)")
 
 
-def _rotation(base: float, length: int, size: int) -> Table:
+def _rotation(base: float, length: int, size: int) -> DerivedTensor:
     """The cosines and sines that published weights hold beside the weights, ``[1, length, 1, size / 2, 2]``."""
 
     def make() -> np.ndarray:
@@ -186,4 +186,4 @@ def _rotation(base: float, length: int, size: int) -> Table:
         angle = np.arange(length, dtype=np.float64)[:, None] * frequency
         return np.stack([np.cos(angle), np.sin(angle)], axis=-1)[None, :, None].astype(np.float32)
 
-    return Table((1, length, 1, size // 2, 2), make)
+    return DerivedTensor((1, length, 1, size // 2, 2), make)

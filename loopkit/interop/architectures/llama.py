@@ -13,7 +13,7 @@ from typing import Any
 from loopkit.interop.architectures import Form, Reading
 from loopkit.interop.architectures.decoder import decoder_links, read_decoder, rotary_buffer, write_decoder
 from loopkit.interop.config import Config
-from loopkit.interop.links import Links, Shape, Table
+from loopkit.interop.weight_map import DerivedTensor, Links, Shape
 
 NORMS = {
     "input_layernorm": "around_attention.norm",
@@ -47,5 +47,5 @@ class Llama(Form):
     def links(self, model: Mapping[str, Any], *, length: int) -> Links:
         return decoder_links(model, NORMS)
 
-    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> DerivedTensor | None:
         return rotary_buffer(name, shape, model)

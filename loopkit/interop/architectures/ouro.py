@@ -14,7 +14,7 @@ from typing import Any
 from loopkit.interop.architectures import Form, Reading
 from loopkit.interop.architectures.decoder import decoder_links, read_decoder, rotary_buffer, write_decoder
 from loopkit.interop.config import Config
-from loopkit.interop.links import Links, Shape, Table, same
+from loopkit.interop.weight_map import DerivedTensor, Links, Shape, same
 
 NORMS = {
     "input_layernorm": "around_attention.norm_in",
@@ -55,7 +55,7 @@ class Ouro(Form):
         gate = same("model.early_exit_gate.weight", (1, model["width"]), "gate.linear.weight")
         return decoder_links(model, NORMS, gate, same("model.early_exit_gate.bias", (1,), "gate.linear.bias"))
 
-    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Table | None:
+    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> DerivedTensor | None:
         return rotary_buffer(name, shape, model)
 
 

@@ -12,13 +12,13 @@ from loopkit.recipe import RecipeError, component
 from loopkit.registry import KINDS, MissingPackage
 from loopkit.registry.spec import Spec
 from loopkit.testing.case import EVERYTHING, MODULES, NotHere, Violation, rule, saying
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import BLOCK, LENGTH, LOOPS, VOCABULARY, WIDTH, build, tokens
+from loopkit.testing.harness import logits as logits_of
 from loopkit.testing.options import Unguessable, Variant
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import BLOCK, LENGTH, LOOPS, VOCABULARY, WIDTH, build, tokens
-from loopkit.testing.surround import logits as logits_of
 
 
-def wiring(subject: Subject) -> dict[str, Any]:
+def wiring(subject: ComponentUnderTest) -> dict[str, Any]:
     """What a parent hands to a component of this kind, by name."""
     position = Spec("position", "none").build()
 
@@ -43,7 +43,7 @@ def wiring(subject: Subject) -> dict[str, Any]:
 
 
 @rule("builds", EVERYTHING, after=("signature",))
-def builds(subject: Subject) -> None:
+def builds(subject: ComponentUnderTest) -> None:
     """It builds at its defaults, with every declared choice, and with each optional part."""
     try:
         found = subject.variants
@@ -53,7 +53,7 @@ def builds(subject: Subject) -> None:
         _build(subject, variant)
 
 
-def _build(subject: Subject, variant: Variant) -> None:
+def _build(subject: ComponentUnderTest, variant: Variant) -> None:
     where = f" with {variant.name}" if variant.name else " at its defaults"
     try:
         subject.build(variant.options, **wiring(subject))
@@ -70,7 +70,7 @@ def _build(subject: Subject, variant: Variant) -> None:
 
 
 @rule("meta", MODULES, after=("builds",))
-def meta(subject: Subject) -> None:
+def meta(subject: ComponentUnderTest) -> None:
     """It builds on the meta device, which holds shapes and no numbers."""
     hint = "`plan` and every start build on meta: compute no numbers in the constructor, set them in reset_parameters()"
     for variant in subject.variants:
@@ -105,7 +105,7 @@ def _nothing_real(built: nn.Module, variant: Variant) -> None:
 
 
 @rule("runs on meta", MODULES, after=("in place",))
-def runs_on_meta(subject: Subject) -> None:
+def runs_on_meta(subject: ComponentUnderTest) -> None:
     """A model with it runs on the meta device, as `plan` does to count its cost."""
     hint = "do not look at values: no .item(), no Python branch on a tensor, no boolean indexing"
     with saying("a model with it does not run on meta", hint), torch.no_grad():

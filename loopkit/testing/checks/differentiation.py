@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from loopkit.testing.case import LOOP, NotChecked, Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, model, run, tokens
 
 CLOSE = 1e-5
 """Relative difference in fp64, of products whose exact values are equal; central differences reach 1e-8."""
@@ -19,7 +19,7 @@ STEP = 1e-5
 
 
 @rule("jvp", (*LOOP, "gate", "position"), after=("in place", "keeps nothing", "seed"))
-def jvp(subject: Subject) -> None:
+def jvp(subject: ComponentUnderTest) -> None:
     """Forward-mode differentiation works and agrees with the backward pass, or it says lacks={"jvp"}."""
     if subject.lacks("jvp"):
         raise NotChecked("it says that it lacks jvp")
@@ -34,7 +34,7 @@ def jvp(subject: Subject) -> None:
 
 
 @rule("double backward", (*LOOP, "gate", "position"), after=("in place", "keeps nothing", "seed"))
-def double_backward(subject: Subject) -> None:
+def double_backward(subject: ComponentUnderTest) -> None:
     """The backward pass can be differentiated, and rightly, or it says lacks={"double_backward"}."""
     if subject.lacks("double_backward"):
         raise NotChecked("it says that it lacks double_backward")
@@ -61,7 +61,7 @@ def double_backward(subject: Subject) -> None:
     _agree("its second derivative is wrong", (second * u).sum(), (ahead - behind).detach() / (2 * STEP), hint, 1e-4)
 
 
-def _application(subject: Subject) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+def _application(subject: ComponentUnderTest) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """What is differentiated, in fp64, and where: the recurrence; of a gate, its logit."""
     parts = {"carry": "readout"} if subject.schema.kind == "readout" else {}
     around = model(subject, torch.float64, **parts)

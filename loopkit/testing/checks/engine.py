@@ -9,11 +9,11 @@ from torch import Tensor
 
 from loopkit.testing.calls import parts_of
 from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
+from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.engine_run import TRAINED, Plan, alone, difference, engine_variants, train
+from loopkit.testing.harness import build
 from loopkit.testing.options import Variant
 from loopkit.testing.ranks import RankFailed, train_on_two_ranks
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import build
 
 BEFORE = (
     *("builds", "gradient", "only tallies change", "seed", "causal", "batch", "padding"),
@@ -28,7 +28,7 @@ STEPS_WITH_BUFFERS, STEPS = 5, 2
 
 
 @rule("engine step", TRAINED, after=BEFORE)
-def engine_step(subject: Subject) -> None:
+def engine_step(subject: ComponentUnderTest) -> None:
     """The training engine takes steps with it; its numbers stay finite, and what is frozen stays as it is."""
     for variant in engine_variants(subject):
         with saying(f"the training engine cannot take a step with it{_with(variant)}"):
@@ -40,7 +40,7 @@ def engine_step(subject: Subject) -> None:
             _frozen(subject, variant)
 
 
-def _frozen(subject: Subject, variant: Variant) -> None:
+def _frozen(subject: ComponentUnderTest, variant: Variant) -> None:
     before = build(subject, variant.options)
     own = {id(p) for part in parts_of(subject, before) for p in part.parameters()}
     names = [name for name, parameter in before.named_parameters() if id(parameter) in own]
@@ -55,7 +55,7 @@ def _frozen(subject: Subject, variant: Variant) -> None:
 
 
 @rule("micro-batch", TRAINED, after=("engine step",))
-def micro_batch(subject: Subject) -> None:
+def micro_batch(subject: ComponentUnderTest) -> None:
     """Weights and buffers after training depend neither on the micro-batch nor on padding."""
     for variant in engine_variants(subject):
         if not _any_split(subject, variant):
@@ -74,7 +74,7 @@ def micro_batch(subject: Subject) -> None:
 
 
 @rule("ranks", TRAINED, after=("engine step", "micro-batch"))
-def ranks(subject: Subject) -> None:
+def ranks(subject: ComponentUnderTest) -> None:
     """Trained on two ranks, its weights and buffers are equal on both, and those of one rank."""
     for variant in engine_variants(subject):
         buffers = any(True for part in parts_of(subject, build(subject, variant.options)) for _ in part.buffers())
@@ -92,7 +92,7 @@ def ranks(subject: Subject) -> None:
                 raise Violation(f"two ranks come to other numbers than one{_with(variant)}", _seen(*found))
 
 
-def _any_split(subject: Subject, variant: Variant) -> bool:
+def _any_split(subject: ComponentUnderTest, variant: Variant) -> bool:
     """Whether the same numbers are promised for any split of the batch.
 
     Not by regularizers that say so, and not by optimizers: they may amplify the rounding of the gradients they receive.
@@ -105,7 +105,7 @@ def _any_split(subject: Subject, variant: Variant) -> bool:
     return True
 
 
-def _alone(subject: Subject, plan: Plan) -> dict[str, Tensor]:
+def _alone(subject: ComponentUnderTest, plan: Plan) -> dict[str, Tensor]:
     """What one rank comes to; checks share it."""
     key = ("alone", repr(plan))
     if key not in subject.memo:

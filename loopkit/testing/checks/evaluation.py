@@ -12,8 +12,8 @@ from torch import Tensor
 from loopkit.loop import Batch, FullCache, Loops, update_buffers
 from loopkit.model import load_weights, save_weights
 from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LENGTH, LOOPS, altered, build, logits, loss, model, padded, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LENGTH, LOOPS, altered, build, logits, loss, model, padded, run, tokens
 
 TOLERANCE = 2e-5
 """Of fp32 logits of order 1, summed in another order."""
@@ -29,7 +29,7 @@ def difference(left: Tensor, right: Tensor) -> float:
 
 @rule("keeps nothing", MODULES, after=("in place",))
 @torch.no_grad()
-def keeps_nothing(subject: Subject) -> None:
+def keeps_nothing(subject: ComponentUnderTest) -> None:
     """In evaluation it keeps nothing from one call to the next."""
     around = model(subject)
     before = {name: value.clone() for name, value in [*around.named_parameters(), *around.named_buffers()]}
@@ -48,7 +48,7 @@ def keeps_nothing(subject: Subject) -> None:
 
 @rule("seed", MODULES, after=("in place",))
 @torch.no_grad()
-def seed(subject: Subject) -> None:
+def seed(subject: ComponentUnderTest) -> None:
     """In evaluation its numbers follow from the seed alone, and from no global random state."""
     first, other = (logits(model(subject), tokens(), seed=number) for number in (1, 2))
     hint = "draw from step.noise, which is keyed by seed, step, sample and position, and from nothing else"
@@ -70,7 +70,7 @@ def seed(subject: Subject) -> None:
 
 @rule("causal", MODULES, after=BEFORE)
 @torch.no_grad()
-def causal(subject: Subject) -> None:
+def causal(subject: ComponentUnderTest) -> None:
     """A later token never changes an earlier logit, or its registration says where it does."""
     stated = subject.traits.get("causal", True)
     if stated is False:
@@ -90,7 +90,7 @@ def causal(subject: Subject) -> None:
 
 @rule("batch", MODULES, after=BEFORE)
 @torch.no_grad()
-def batch(subject: Subject) -> None:
+def batch(subject: ComponentUnderTest) -> None:
     """In evaluation a sequence's numbers do not depend on the others in its batch."""
     data = tokens(rows=4)
     whole = logits(model(subject), data)
@@ -102,7 +102,7 @@ def batch(subject: Subject) -> None:
 
 @rule("padding", MODULES, after=(*BEFORE, "causal", "batch"))
 @torch.no_grad()
-def padding(subject: Subject) -> None:
+def padding(subject: ComponentUnderTest) -> None:
     """Padding before or after a sequence changes nothing of it, and gives finite numbers."""
     if subject.lacks("padding"):
         raise NotChecked("it says that it lacks padding")
@@ -120,7 +120,7 @@ def padding(subject: Subject) -> None:
 
 @rule("cache", MODULES, after=(*BEFORE, "causal", "padding"))
 @torch.no_grad()
-def cache(subject: Subject) -> None:
+def cache(subject: ComponentUnderTest) -> None:
     """Decoding with a cache gives what one full pass gives."""
     if subject.lacks("cache"):
         raise NotChecked("it says that it lacks the cache")
@@ -147,7 +147,7 @@ def _piece(data: Batch, first: int, last: int) -> Batch:
 
 @rule("depth", MODULES, after=BEFORE)
 @torch.no_grad()
-def depth(subject: Subject) -> None:
+def depth(subject: ComponentUnderTest) -> None:
     """One pass of K loops holds every shorter one, or its registration says uses_total."""
     more = LOOPS + 1  # what enters loop 2 of 3 shows in loop 3, and there only against a longer run
     parts: dict[str, Any] = {"carry": "readout"} if subject.schema.kind == "readout" else {}  # only there it can matter
@@ -164,7 +164,7 @@ def depth(subject: Subject) -> None:
 
 
 @rule("save and load", MODULES, after=(*BEFORE, "only tallies change"))
-def save_and_load(subject: Subject) -> None:
+def save_and_load(subject: ComponentUnderTest) -> None:
     """After some training, a file holds everything that its numbers depend on."""
     around = model(subject).train()
     optimizer = torch.optim.SGD(around.parameters(), lr=0.01)

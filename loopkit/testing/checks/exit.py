@@ -7,20 +7,20 @@ from torch import Tensor
 
 from loopkit.loop import Batch, Trajectory
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LENGTH, LOOPS, ROWS, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LENGTH, LOOPS, ROWS, model, run, tokens
 
 KIND = ("exit",)
 
 
-def scores(subject: Subject, batch: Batch | None = None) -> Tensor:
+def scores(subject: ComponentUnderTest, batch: Batch | None = None) -> Tensor:
     """Scores of every loop of one finished pass, ``[K, B, T]``."""
     part, t = subject.build(), run(model(subject), tokens() if batch is None else batch)
     return torch.stack([part.score(t, k) for k in range(1, LOOPS + 1)])
 
 
 @rule("declares", KIND, after=("builds",))
-def declares(subject: Subject) -> None:
+def declares(subject: ComponentUnderTest) -> None:
     """It has a threshold, and says whether tokens or sequences stop."""
     for variant in subject.variants:
         part = subject.build(variant.options)
@@ -32,7 +32,7 @@ def declares(subject: Subject) -> None:
 
 @rule("score", KIND, after=("declares",))
 @torch.no_grad()
-def score(subject: Subject) -> None:
+def score(subject: ComponentUnderTest) -> None:
     """Its score is fp32 for each token, and a number or minus infinity."""
     part, t = subject.build(), run(model(subject), tokens())
     for k in range(1, LOOPS + 1):
@@ -48,7 +48,7 @@ def score(subject: Subject) -> None:
 
 @rule("loops so far", KIND, after=("score",))
 @torch.no_grad()
-def loops_so_far(subject: Subject) -> None:
+def loops_so_far(subject: ComponentUnderTest) -> None:
     """Its score of loop k looks at loops up to k alone."""
     part, live = subject.build(), []
     hint = "read t.logits(j), t.state(j), t.gate(j) for j <= k; not t.reached, not t.loops.total"
@@ -69,7 +69,7 @@ def loops_so_far(subject: Subject) -> None:
 
 @rule("batch", KIND, after=("score",))
 @torch.no_grad()
-def batch(subject: Subject) -> None:
+def batch(subject: ComponentUnderTest) -> None:
     """A sequence's scores do not depend on its batch, nor on what was scored before."""
     data = tokens()
     parts = torch.cat([scores(subject, part) for part in data.split(1)], dim=1)

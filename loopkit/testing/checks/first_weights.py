@@ -9,14 +9,14 @@ from torch import Tensor
 
 from loopkit.model import initialise
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, build, logits, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, build, logits, tokens
 
 KIND = ("init",)
 
 
 def weights(
-    subject: Subject, options: dict[str, Any] | None = None, *, seed: int = 0, **parts: Any
+    subject: ComponentUnderTest, options: dict[str, Any] | None = None, *, seed: int = 0, **parts: Any
 ) -> dict[str, Tensor]:
     """First weights of a model, whose global random state is not the one of the last call."""
     around = build(subject, options, seed=None, **parts)
@@ -26,7 +26,7 @@ def weights(
 
 
 @rule("fills", KIND, after=("builds",))
-def fills(subject: Subject) -> None:
+def fills(subject: ComponentUnderTest) -> None:
     """It gives every parameter a finite number, whatever its options, and the model then runs."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -40,7 +40,7 @@ def fills(subject: Subject) -> None:
 
 
 @rule("seed", KIND, after=("fills",))
-def seed(subject: Subject) -> None:
+def seed(subject: ComponentUnderTest) -> None:
     """Equal seeds give equal weights, other seeds others."""
     torch.manual_seed(1)
     first = weights(subject)
@@ -55,7 +55,7 @@ def seed(subject: Subject) -> None:
 
 
 @rule("module by module", KIND, after=("seed",))
-def module_by_module(subject: Subject) -> None:
+def module_by_module(subject: ComponentUnderTest) -> None:
     """Two models that differ in one part agree in the weights of all others."""
     first, other = weights(subject), weights(subject, injection="concat")
     shared = [name for name in first if name in other and not name.startswith("injection")]
@@ -66,7 +66,7 @@ def module_by_module(subject: Subject) -> None:
 
 
 @rule("random state", KIND, after=("fills",))
-def random_state(subject: Subject) -> None:
+def random_state(subject: ComponentUnderTest) -> None:
     """It leaves torch's global random state as it was."""
     torch.manual_seed(0)
     around = build(subject, seed=None)

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from loopkit.loop import Trajectory
 from loopkit.testing.case import NotChecked, Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, ROWS, loss, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, ROWS, loss, model, run, tokens
 
 
 @rule("stops", ("gate",), after=("gradient",))
-def stops(subject: Subject) -> None:
+def stops(subject: ComponentUnderTest) -> None:
     """It says for each sequence what stops in training, by the seed alone, and the number of core calls stays."""
     around = model(subject).train()
     if not around.stops:
@@ -34,7 +34,7 @@ def stops(subject: Subject) -> None:
         raise Violation("a pass in which it stops sequences makes fewer core calls", f"{len(calls)}, not {LOOPS}")
 
 
-def _answers(subject: Subject, seed: int) -> list[Tensor | None]:
+def _answers(subject: ComponentUnderTest, seed: int) -> list[Tensor | None]:
     """What it says after each loop of one pass."""
     found: list[Tensor | None] = []
     around = model(subject).train()

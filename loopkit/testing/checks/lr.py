@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("lr",)
 
 
 @rule("rate", KIND, after=("builds",))
-def rate(subject: Subject) -> None:
+def rate(subject: ComponentUnderTest) -> None:
     """It is finite, never negative and never above its peak, for runs of any length and whatever its options."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -29,7 +29,7 @@ def rate(subject: Subject) -> None:
 
 
 @rule("peak", KIND, after=("rate",))
-def peak(subject: Subject) -> None:
+def peak(subject: ComponentUnderTest) -> None:
     """In a run of 1000 steps it reaches its peak."""
     part = subject.build()
     highest = max(part.at(step, 1000) for step in range(1000))
@@ -38,7 +38,7 @@ def peak(subject: Subject) -> None:
 
 
 @rule("pure", KIND, after=("rate",))
-def pure(subject: Subject) -> None:
+def pure(subject: ComponentUnderTest) -> None:
     """It depends on the step alone, so that a resumed run needs no state of it."""
     part = subject.build()
     forwards = [part.at(step, 50) for step in range(50)]

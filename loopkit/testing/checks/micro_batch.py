@@ -7,9 +7,9 @@ import torch
 from loopkit.components.supervision import PerLoop
 from loopkit.objective import Objective
 from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.engine_run import loops_of, shares
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import model, run, uneven
+from loopkit.testing.harness import model, run, uneven
 
 KINDS = ("supervision", "regularizer")
 TOLERANCE = 1e-5
@@ -17,7 +17,7 @@ TOLERANCE = 1e-5
 
 @rule("micro-batch value", KINDS, after=("loss", "value", "padding", "seed", "own depths"))
 @torch.no_grad()
-def micro_batch_value(subject: Subject) -> None:
+def micro_batch_value(subject: ComponentUnderTest) -> None:
     """Of sequences of unequal length, the values of any micro-batches add up to that of the whole batch."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -35,7 +35,7 @@ def micro_batch_value(subject: Subject) -> None:
                 raise Violation(f"its value depends on the micro-batch{loops}{where}", seen, _hint(subject))
 
 
-def _value(subject: Subject, objective: Objective, size: int, number: int) -> float:
+def _value(subject: ComponentUnderTest, objective: Objective, size: int, number: int) -> float:
     """The value of a step, put together as the trainer does."""
     whole, total = uneven(), 0.0
     for first in range(0, len(whole), size):
@@ -55,7 +55,7 @@ def _records(number: int) -> str:
     )
 
 
-def _hint(subject: Subject) -> str:
+def _hint(subject: ComponentUnderTest) -> str:
     if subject.schema.kind == "supervision":
         return "divide a sum over scored tokens by t.batch.scored.sum(): loopkit.components.supervision.over_scored"
     return (

@@ -8,15 +8,15 @@ from torch import Tensor
 from loopkit.model import LoopedModel, initialise
 from loopkit.testing.calls import Call, recorded, tensors_of
 from loopkit.testing.case import MODULES, Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, ROWS, VOCABULARY, WIDTH, altered, build, logits, model, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, ROWS, VOCABULARY, WIDTH, altered, build, logits, model, tokens
 
 KEEP_THE_STREAM = ("block", "core", "start", "injection", "carry", "placement")
 """Kinds whose result is the stream itself, and so has its precision whatever autocast does inside."""
 
 
 @rule("first weights", MODULES, after=("meta",))
-def first_weights(subject: Subject) -> None:
+def first_weights(subject: ComponentUnderTest) -> None:
     """Its parameters and buffers get numbers when a model is initialised, the same for the same seed."""
     hint = "write reset_parameters(), which sets what is neither nn.Linear nor nn.Embedding; init calls it"
     with saying("a model with it cannot be built", "see the message"):
@@ -34,7 +34,7 @@ def first_weights(subject: Subject) -> None:
 
 
 @rule("shape", MODULES, after=("first weights",))
-def shape(subject: Subject) -> None:
+def shape(subject: ComponentUnderTest) -> None:
     """What it returns has the shape that its kind promises."""
     for call in recorded(subject).calls:
         first = next(iter(call.given.values()))
@@ -70,7 +70,7 @@ def _letters(promised: list[int | None]) -> str:
 
 
 @rule("dtype", MODULES, after=("shape",))
-def dtype(subject: Subject) -> None:
+def dtype(subject: ComponentUnderTest) -> None:
     """It returns the precision it was given: fp32 in fp32, fp64 in fp64."""
     for precision in (torch.float32, torch.float64):
         for call in recorded(subject, dtype=precision).calls:
@@ -81,7 +81,7 @@ def dtype(subject: Subject) -> None:
 
 
 @rule("runs", MODULES, after=("dtype",))
-def runs(subject: Subject) -> None:
+def runs(subject: ComponentUnderTest) -> None:
     """A model with it runs, gives finite logits of every loop, and these depend on the tokens."""
     crash = recorded(subject).crash
     with saying("a model with it does not run"):
@@ -104,7 +104,7 @@ def runs(subject: Subject) -> None:
         raise Violation("the logits do not depend on the tokens", f"other tokens move them by {moved:.1e}")
 
 
-def _other(subject: Subject, options: dict[str, object], strict: bool) -> LoopedModel | None:
+def _other(subject: ComponentUnderTest, options: dict[str, object], strict: bool) -> LoopedModel | None:
     """A model around another variant; ``None`` where a guessed value is refused, which is the component's right."""
     try:
         return build(subject, options)
@@ -115,7 +115,7 @@ def _other(subject: Subject, options: dict[str, object], strict: bool) -> Looped
 
 
 @rule("in place", MODULES, after=("runs",))
-def in_place(subject: Subject) -> None:
+def in_place(subject: ComponentUnderTest) -> None:
     """It leaves its arguments as they were."""
     for call in recorded(subject).calls:
         for name, before in call.given.items():
@@ -125,7 +125,7 @@ def in_place(subject: Subject) -> None:
 
 
 @rule("autocast", MODULES, after=("in place",))
-def autocast(subject: Subject) -> None:
+def autocast(subject: ComponentUnderTest) -> None:
     """It works under bf16 autocast, forward and backward, and the stream keeps its precision there."""
     if subject.lacks("autocast"):
         return
@@ -145,8 +145,8 @@ def autocast(subject: Subject) -> None:
     _backward_under_autocast(subject, hint)
 
 
-def _backward_under_autocast(subject: Subject, hint: str) -> None:
-    from loopkit.testing.surround import loss, run
+def _backward_under_autocast(subject: ComponentUnderTest, hint: str) -> None:
+    from loopkit.testing.harness import loss, run
 
     around = model(subject).train()
     with saying("its backward breaks under bf16 autocast", hint):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loopkit.components.optimizer import ParameterGroup
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("optimizer",)
 SHAPES: dict[str, tuple[int, ...]] = {"matrix": (6, 4), "vector": (5,), "embedding": (7, 4), "head": (7, 4)}
@@ -42,7 +42,7 @@ def steps(optimizer: torch.optim.Optimizer, made: list[ParameterGroup], count: i
 
 
 @rule("covers", KIND, after=("builds",))
-def covers(subject: Subject) -> None:
+def covers(subject: ComponentUnderTest) -> None:
     """It takes every parameter once, and is a torch optimizer."""
     made = groups()
     with saying("it does not build an optimizer", "return a torch.optim.Optimizer over all groups"):
@@ -57,7 +57,7 @@ def covers(subject: Subject) -> None:
 
 
 @rule("descends", KIND, after=("covers",))
-def descends(subject: Subject) -> None:
+def descends(subject: ComponentUnderTest) -> None:
     """Its steps go downhill for each role, stay finite, and stand still at a rate of 0."""
     for variant in subject.variants:
         made = groups()
@@ -77,7 +77,7 @@ def descends(subject: Subject) -> None:
 
 
 @rule("decay", KIND, after=("descends",))
-def decay(subject: Subject) -> None:
+def decay(subject: ComponentUnderTest) -> None:
     """A parameter that must not decay stays where it is without a gradient."""
     made = groups()
     optimizer = subject.build().build(made)
@@ -93,7 +93,7 @@ def decay(subject: Subject) -> None:
 
 
 @rule("state", KIND, after=("descends",))
-def state(subject: Subject) -> None:
+def state(subject: ComponentUnderTest) -> None:
     """Its state is tensors of each parameter's shape or scalars, and going on from it gives the same numbers."""
     made = groups()
     optimizer = subject.build().build(made)
@@ -116,7 +116,7 @@ def state(subject: Subject) -> None:
 
 
 @rule("state numbers", KIND, after=("state",))
-def state_numbers(subject: Subject) -> None:
+def state_numbers(subject: ComponentUnderTest) -> None:
     """It says how many numbers its state holds, for plans of memory."""
     for variant in subject.variants:
         made, rule_ = groups(), subject.build(variant.options)

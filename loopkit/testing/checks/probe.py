@@ -8,17 +8,19 @@ from typing import Any
 
 import torch
 
-from loopkit.components.probe import Measured, passes
+from loopkit.components.probe import ProbeResult, passes
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import model, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import model, tokens
 
 KIND, DEPTHS = ("probe",), (1, 2, 3)
 
 
-def measured(subject: Subject, around: LoopedModel, batches: list[Batch], options: Any = None) -> Measured:
+def measured(
+    subject: ComponentUnderTest, around: LoopedModel, batches: list[Batch], options: Any = None
+) -> ProbeResult:
     """Drive a probe as evaluation does: along the sweep, then on its own."""
     probe = subject.build(options)
     with torch.no_grad():
@@ -26,12 +28,12 @@ def measured(subject: Subject, around: LoopedModel, batches: list[Batch], option
             for t, depths in passes(around, batch, DEPTHS):
                 probe.observe(t, depths)
         probe.run(around, batches, DEPTHS)
-    found: Measured = probe.result()
+    found: ProbeResult = probe.result()
     return found
 
 
 @rule("result", KIND, after=("builds",))
-def result(subject: Subject) -> None:
+def result(subject: ComponentUnderTest) -> None:
     """Its result holds finite figures of the depths asked for, each with a unit, ready for JSON."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -59,7 +61,7 @@ def _finite(value: Any) -> bool:
 
 
 @rule("changes nothing", KIND, after=("result",))
-def changes_nothing(subject: Subject) -> None:
+def changes_nothing(subject: ComponentUnderTest) -> None:
     """It leaves the model, its mode, its gradients and the random state as they were."""
     around = model(subject)
     before = {name: value.clone() for name, value in around.state_dict().items()}
@@ -81,7 +83,7 @@ def changes_nothing(subject: Subject) -> None:
 
 
 @rule("no data", KIND, after=("result",))
-def no_data(subject: Subject) -> None:
+def no_data(subject: ComponentUnderTest) -> None:
     """Before it has seen anything its result is empty, not an error."""
     with saying("it has no result where there was no data", "leave out what was not measured"):
         found = subject.build().result()
@@ -90,7 +92,7 @@ def no_data(subject: Subject) -> None:
 
 
 @rule("batch split", KIND, after=("result",))
-def batch_split(subject: Subject) -> None:
+def batch_split(subject: ComponentUnderTest) -> None:
     """The same sequences in other batches give the same figures."""
     data = tokens(rows=4)
     whole, parts = (measured(subject, model(subject), batches) for batches in ([data], data.split(1)))

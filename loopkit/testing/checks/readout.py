@@ -6,8 +6,8 @@ import torch
 
 from loopkit.testing.calls import parts_of
 from loopkit.testing.case import NotChecked, Violation, rule
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LENGTH, LOOPS, ROWS, WIDTH, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LENGTH, LOOPS, ROWS, WIDTH, model, run, tokens
 
 SMALL, LARGE = 1e2, 1e4
 """Scales at which the constant that a norm adds to a mean square no longer counts."""
@@ -15,7 +15,7 @@ SMALL, LARGE = 1e2, 1e4
 
 @rule("scale", ("readout",), after=("in place", "keeps nothing"))
 @torch.no_grad()
-def scale(subject: Subject) -> None:
+def scale(subject: ComponentUnderTest) -> None:
     """It ignores the scale of the state exactly where its registration says scale_invariant."""
     (readout,) = parts_of(subject, model(subject, torch.float64))
     h = torch.randn(ROWS, LENGTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -38,7 +38,7 @@ def scale(subject: Subject) -> None:
 
 
 @rule("provides a gate", ("gate",), after=("in place",))
-def provides_a_gate(subject: Subject) -> None:
+def provides_a_gate(subject: ComponentUnderTest) -> None:
     """It says provides={"gate"} exactly where it gives exit logits."""
     stated, t = "gate" in subject.traits.get("provides", ()), run(model(subject), tokens())
     try:

@@ -11,11 +11,11 @@ from loopkit.registry import KINDS
 from loopkit.registry.options import Use
 from loopkit.registry.schema import Leaf, Option, Slot, SlotList, SlotMap
 from loopkit.testing.case import EVERYTHING, Violation, rule
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 
 @rule("signature", EVERYTHING)
-def signature(subject: Subject) -> None:
+def signature(subject: ComponentUnderTest) -> None:
     """What loopkit reads from the text equals what Python makes of it."""
     cls, schema = subject.cls, subject.schema
     stated, read = cls.registration.traits, dict(schema.traits)  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ def _same(read: object, runtime: object) -> bool:
 
 
 @rule("contract", EVERYTHING)
-def contract(subject: Subject) -> None:
+def contract(subject: ComponentUnderTest) -> None:
     """It is a subclass of its kind's contract."""
     kind = KINDS[subject.schema.kind]
     base = getattr(importlib.import_module(f"loopkit.components.{kind.name}"), kind.contract)
@@ -75,7 +75,7 @@ def contract(subject: Subject) -> None:
 
 
 @rule("docstring", EVERYTHING)
-def docstring(subject: Subject) -> None:
+def docstring(subject: ComponentUnderTest) -> None:
     """Its docstring opens with a sentence and explains every option."""
     if not subject.schema.summary.endswith("."):
         raise Violation(

@@ -8,14 +8,14 @@ from loopkit.components.regularizer import Regularized, Regularizer
 from loopkit.loop import Trajectory
 from loopkit.testing.case import NotChecked, Violation, rule, saying
 from loopkit.testing.checks.supervision import _reaches_the_model, _scalar, trajectory
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import padded, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import padded, tokens
 
 KIND = ("regularizer",)
 
 
 @rule("value", KIND, after=("builds",))
-def value(subject: Subject) -> None:
+def value(subject: ComponentUnderTest) -> None:
     """Its value is a finite fp32 scalar whose gradient reaches the model, whatever its options."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -43,7 +43,7 @@ def _value(part: Regularizer, t: Trajectory) -> torch.Tensor:
 
 
 @rule("weight", KIND, after=("builds",))
-def weight(subject: Subject) -> None:
+def weight(subject: ComponentUnderTest) -> None:
     """It has a weight, a way to mix, and an answer at which steps it counts."""
     part = subject.build()
     if not isinstance(getattr(part, "weight", None), int | float):
@@ -56,7 +56,7 @@ def weight(subject: Subject) -> None:
 
 
 @rule("unweighted", KIND, after=("value", "weight"))
-def unweighted(subject: Subject) -> None:
+def unweighted(subject: ComponentUnderTest) -> None:
     """Its value does not contain its weight: the objective multiplies."""
     part = subject.build()
     first = _value(part, trajectory(subject)).item()
@@ -66,7 +66,7 @@ def unweighted(subject: Subject) -> None:
 
 
 @rule("seed", KIND, after=("value",))
-def seed(subject: Subject) -> None:
+def seed(subject: ComponentUnderTest) -> None:
     """The same trajectory gives the same value, and no global random number is drawn."""
     found = []
     for number in (1, 2):
@@ -79,7 +79,7 @@ def seed(subject: Subject) -> None:
 
 
 @rule("padding", KIND, after=("seed",))
-def padding(subject: Subject) -> None:
+def padding(subject: ComponentUnderTest) -> None:
     """Padding does not count."""
     if subject.lacks("padding"):
         raise NotChecked("it says that it lacks padding")
@@ -93,7 +93,7 @@ def padding(subject: Subject) -> None:
 
 
 @rule("autocast", KIND, after=("value",))
-def autocast(subject: Subject) -> None:
+def autocast(subject: ComponentUnderTest) -> None:
     """It works under bf16 autocast, and its value is fp32 there too."""
     with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
         found = _value(subject.build(), trajectory(subject))

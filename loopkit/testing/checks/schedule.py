@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND, DRAWS = ("schedule",), 100_000
 
@@ -16,7 +16,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 
 @rule("declares", KIND, after=("builds",))
-def declares(subject: Subject) -> None:
+def declares(subject: ComponentUnderTest) -> None:
     """It declares bounds and a mean that fit each other, whatever its options."""
     for variant in subject.variants:
         schedule = subject.build(variant.options)
@@ -39,7 +39,7 @@ def declares(subject: Subject) -> None:
 
 
 @rule("draws", KIND, after=("declares",))
-def draws(subject: Subject) -> None:
+def draws(subject: ComponentUnderTest) -> None:
     """Its draws are int64, as many as asked for, and within its bounds."""
     schedule = subject.build()
     for count in (1, 7):
@@ -57,7 +57,7 @@ def draws(subject: Subject) -> None:
 
 
 @rule("mean", KIND, after=("draws",))
-def mean(subject: Subject) -> None:
+def mean(subject: ComponentUnderTest) -> None:
     """The mean of 100,000 draws is the one that it declares."""
     schedule = subject.build()
     found = schedule.draw(generator(1), DRAWS).astype(np.float64)
@@ -69,7 +69,7 @@ def mean(subject: Subject) -> None:
 
 
 @rule("seed", KIND, after=("draws",))
-def seed(subject: Subject) -> None:
+def seed(subject: ComponentUnderTest) -> None:
     """Its draws follow from the generator alone: equal generators give equal draws, others others."""
     hint = "draw from `rng` and from nothing else, and keep no state: ranks and resumed runs must agree"
     np.random.seed(1)
@@ -85,7 +85,7 @@ def seed(subject: Subject) -> None:
 
 
 @rule("scale", KIND, after=("draws",))
-def scale(subject: Subject) -> None:
+def scale(subject: ComponentUnderTest) -> None:
     """Its factor on the mean is positive and finite at every step, also of a run of one step."""
     schedule = subject.build()
     for num_steps in (1, 10, 1000):

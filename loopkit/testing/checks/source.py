@@ -7,19 +7,19 @@ from typing import Any
 
 from loopkit.components.source import TRAIN, VALIDATION, WORDS, Document
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND, SOME = ("source",), 200
 
 
-def documents(subject: Subject, split: str = TRAIN) -> list[Document]:
+def documents(subject: ComponentUnderTest, split: str = TRAIN) -> list[Document]:
     """The first documents of a split, from a source of its own."""
     with saying(f"it has no {split} documents", "give what it needs with --loopkit-options"):
         return list(islice(subject.build().documents(split), SOME))
 
 
 @rule("documents", KIND, after=("builds",))
-def documents_(subject: Subject) -> None:
+def documents_(subject: ComponentUnderTest) -> None:
     """It yields documents with text and keys of their own, to train and to validate on."""
     for split in (TRAIN, VALIDATION):
         found = documents(subject, split)
@@ -33,7 +33,7 @@ def documents_(subject: Subject) -> None:
 
 
 @rule("layout", KIND, after=("documents",))
-def layout(subject: Subject) -> None:
+def layout(subject: ComponentUnderTest) -> None:
     """It says in its registration what becomes of its documents, and a stream has one part in each."""
     cls: Any = subject.cls
     stated = subject.traits.get("layout", cls.layout)
@@ -54,7 +54,7 @@ def layout(subject: Subject) -> None:
 
 
 @rule("seed", KIND, after=("documents",))
-def seed(subject: Subject) -> None:
+def seed(subject: ComponentUnderTest) -> None:
     """Its documents come in the same order each time."""
     if documents(subject) != documents(subject):
         raise Violation(
@@ -63,7 +63,7 @@ def seed(subject: Subject) -> None:
 
 
 @rule("fingerprint", KIND, after=("seed",))
-def fingerprint(subject: Subject) -> None:
+def fingerprint(subject: ComponentUnderTest) -> None:
     """A fingerprint names each split: the same each time, another for another split."""
     with saying("it has no fingerprint"):
         first, again, other = (subject.build().fingerprint(split) for split in (TRAIN, TRAIN, VALIDATION))
@@ -78,7 +78,7 @@ def fingerprint(subject: Subject) -> None:
 
 
 @rule("missing split", KIND, after=("documents",))
-def missing_split(subject: Subject) -> None:
+def missing_split(subject: ComponentUnderTest) -> None:
     """A split that is not there is a ValueError or OSError that says so, for documents and fingerprint."""
     source = subject.build()
     acts = {"documents": lambda: list(islice(source.documents("no_such_split"), 1))}

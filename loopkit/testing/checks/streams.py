@@ -9,14 +9,14 @@ import torch
 
 from loopkit import testing
 from loopkit.testing.case import NotChecked, Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LENGTH, LOOPS, ROWS, WIDTH, build, loss, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LENGTH, LOOPS, ROWS, WIDTH, build, loss, run, tokens
 
 STREAMS = 2
 
 
 @rule("streams", ("start", "injection", "carry"), after=("first weights", "in place"))
-def streams(subject: Subject) -> None:
+def streams(subject: ComponentUnderTest) -> None:
     """It works beside a core whose state is [B, T, S, D], or its registration says lacks={"streams"}."""
     if subject.lacks("streams"):
         raise NotChecked("it says that it lacks streams")

@@ -8,13 +8,13 @@ import torch
 
 from loopkit.loop import IGNORE, Batch, Loops, Trajectory
 from loopkit.testing.case import Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LENGTH, LOOPS, altered, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LENGTH, LOOPS, altered, model, run, tokens
 
 KIND = ("supervision",)
 
 
-def trajectory(subject: Subject, batch: Batch | None = None, loops: Loops | None = None) -> Trajectory:
+def trajectory(subject: ComponentUnderTest, batch: Batch | None = None, loops: Loops | None = None) -> Trajectory:
     """A pass of a model in training that serves the subject."""
     return run(model(subject).train(), tokens() if batch is None else batch, loops)
 
@@ -25,7 +25,7 @@ def unscored(batch: Batch) -> Batch:
 
 
 @rule("loss", KIND, after=("builds",))
-def loss(subject: Subject) -> None:
+def loss(subject: ComponentUnderTest) -> None:
     """Its loss is a finite fp32 scalar with a gradient, whatever its options."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -62,7 +62,7 @@ def _reaches_the_model(t: Trajectory, where: str) -> None:
 
 
 @rule("loops", KIND, after=("loss",))
-def loops(subject: Subject) -> None:
+def loops(subject: ComponentUnderTest) -> None:
     """It reads exactly the loops that loops(total) names."""
     part = subject.build()
     for total in (1, 2, LOOPS):
@@ -97,7 +97,7 @@ def _noted_reads(t: Trajectory) -> list[int]:
 
 
 @rule("no labels", KIND, after=("loss",))
-def no_labels(subject: Subject) -> None:
+def no_labels(subject: ComponentUnderTest) -> None:
     """Without any label its cross-entropy is 0 and its loss finite."""
     outcome = subject.build()(trajectory(subject, unscored(tokens())))
     bad = [k for k, value in outcome.ce.items() if value.abs() > 0]
@@ -107,7 +107,7 @@ def no_labels(subject: Subject) -> None:
 
 
 @rule("scored tokens", KIND, after=("no labels",))
-def scored_tokens(subject: Subject) -> None:
+def scored_tokens(subject: ComponentUnderTest) -> None:
     """What a token without a label would cost changes no cross-entropy."""
     data = tokens()
     some = data.labels.clone()
@@ -122,7 +122,7 @@ def scored_tokens(subject: Subject) -> None:
 
 
 @rule("own depths", KIND, after=("loss",))
-def own_depths(subject: Subject) -> None:
+def own_depths(subject: ComponentUnderTest) -> None:
     """It works where sequences run loops of their own, and under bf16 autocast."""
     with saying("it breaks where sequences run different numbers of loops", "t.ran(k) says which ran loop k"):
         t = trajectory(subject, loops=Loops(LOOPS, LOOPS, torch.tensor([3, 1, 2])))

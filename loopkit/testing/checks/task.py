@@ -7,7 +7,7 @@ from typing import Any
 
 from loopkit.components.task import Completion, Corpus, Generate, Likelihood
 from loopkit.testing.case import NotChecked, Violation, rule, saying
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("task",)
 ANSWERS: dict[type, tuple[Any, ...]] = {
@@ -26,7 +26,7 @@ ANSWERS: dict[type, tuple[Any, ...]] = {
 
 
 @rule("requests", KIND, after=("builds",))
-def requests(subject: Subject) -> None:
+def requests(subject: ComponentUnderTest) -> None:
     """It asks the same each time, at least once, under keys of their own."""
     with saying("it cannot say what it asks"):
         first, again = ([r.key for r in subject.build().requests()] for _ in range(2))
@@ -39,7 +39,7 @@ def requests(subject: Subject) -> None:
 
 
 @rule("marks", KIND, after=("requests",))
-def marks(subject: Subject) -> None:
+def marks(subject: ComponentUnderTest) -> None:
     """Its marks are numbers, and its totals too; a figure that cannot be formed is left out."""
     task = subject.build()
     asked = list(task.requests())[:8]

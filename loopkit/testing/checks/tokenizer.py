@@ -11,14 +11,14 @@ import numpy as np
 
 from loopkit.components.tokenizer import altered
 from loopkit.testing.case import NotChecked, Violation, rule, saying
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("tokenizer",)
 FITTED = ["the cat sat on the mat, the cat sat.\n", "and 12 dogs (sat) on 12 mats\nthe end .\n"] * 3
 TEXTS = [*FITTED[:2], "", "the mat sat on the cat", "a Café ☕ naïve\t\u200b zebra_9 — x", "  two  spaces \n\n"]
 
 
-def fitted(subject: Subject) -> Any:
+def fitted(subject: ComponentUnderTest) -> Any:
     """The tokenizer, with a vocabulary where it learns one."""
     tokenizer = subject.build()
     with saying("it cannot learn from texts"):
@@ -26,17 +26,17 @@ def fitted(subject: Subject) -> Any:
     return tokenizer
 
 
-def texts(subject: Subject) -> list[str]:
+def texts(subject: ComponentUnderTest) -> list[str]:
     """What it is asked to encode; a tokenizer of some texts alone gives examples in its class."""
     return list(subject.marked.get("texts", TEXTS))
 
 
-def encoded(subject: Subject, tokenizer: Any) -> list[list[int]]:
+def encoded(subject: ComponentUnderTest, tokenizer: Any) -> list[list[int]]:
     return [ids.tolist() for ids in tokenizer.encode(texts(subject))]
 
 
 @rule("encodes", KIND, after=("builds",))
-def encodes(subject: Subject) -> None:
+def encodes(subject: ComponentUnderTest) -> None:
     """It gives one integer array per text, of numbers below its size, whatever else is in the list."""
     tokenizer = fitted(subject)
     with saying("it cannot encode"):
@@ -58,7 +58,7 @@ def encodes(subject: Subject) -> None:
 
 
 @rule("round trip", KIND, after=("encodes",))
-def round_trip(subject: Subject) -> None:
+def round_trip(subject: ComponentUnderTest) -> None:
     """Decoding gives the text back, less the characters that lost() counts."""
     tokenizer = fitted(subject)
     for text in texts(subject):
@@ -73,7 +73,7 @@ def round_trip(subject: Subject) -> None:
 
 
 @rule("separable", KIND, after=("encodes",))
-def separable(subject: Subject) -> None:
+def separable(subject: ComponentUnderTest) -> None:
     """Where it says separable, cutting a text before a blank changes no number."""
     tokenizer = fitted(subject)
     if not tokenizer.separable:
@@ -87,7 +87,7 @@ def separable(subject: Subject) -> None:
 
 
 @rule("save and load", KIND, after=("encodes",))
-def save_and_load(subject: Subject) -> None:
+def save_and_load(subject: ComponentUnderTest) -> None:
     """From a folder it comes back as it was."""
     tokenizer = fitted(subject)
     with saying("its state is not plain JSON", "state() gives lists, maps, texts and numbers"):
@@ -115,7 +115,7 @@ def save_and_load(subject: Subject) -> None:
 
 
 @rule("seed", KIND, after=("encodes",))
-def seed(subject: Subject) -> None:
+def seed(subject: ComponentUnderTest) -> None:
     """Fitted twice on the same texts, it gives the same numbers."""
     first, again = fitted(subject), fitted(subject)
     if encoded(subject, first) != encoded(subject, again) or first.fingerprint() != again.fingerprint():

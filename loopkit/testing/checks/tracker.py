@@ -11,7 +11,7 @@ from typing import Any
 
 from loopkit.components.tracker import RunInfo
 from loopkit.testing.case import Violation, rule
-from loopkit.testing.subject import Subject
+from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("tracker",)
 METRICS = {"loss": 3.2, "ce/1": 3.3, "state_norm/4": 12.0, "eval/2/loss": 3.1, "tokens": 4096}
@@ -30,7 +30,7 @@ def _contained(what: str, act: Callable[[], Any]) -> Exception | None:
 
 
 @rule("logs", KIND, after=("builds",))
-def logs(subject: Subject) -> None:
+def logs(subject: ComponentUnderTest) -> None:
     """It opens, takes metrics of every name and number, and closes; what fails can be contained."""
     for status in ("finished", "interrupted", "failed"):
         with TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def logs(subject: Subject) -> None:
 
 
 @rule("closes early", KIND, after=("logs",))
-def closes_early(subject: Subject) -> None:
+def closes_early(subject: ComponentUnderTest) -> None:
     """It can be closed without ever having been opened, since a start may fail before."""
     error = _contained("close", lambda: subject.build().close("failed"))
     if error is not None:
@@ -56,7 +56,7 @@ def closes_early(subject: Subject) -> None:
 
 
 @rule("stays inside", KIND, after=("logs",))
-def stays_inside(subject: Subject) -> None:
+def stays_inside(subject: ComponentUnderTest) -> None:
     """It writes into the run's folder and not into the current one, and leaves the metrics as they are."""
     here = Path.cwd()
     with TemporaryDirectory() as folder, TemporaryDirectory() as elsewhere:

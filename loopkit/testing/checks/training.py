@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from loopkit.loop import Loops, Tally, Trajectory, widen
 from loopkit.testing.calls import parts_of
 from loopkit.testing.case import MODULES, Violation, rule, saying
-from loopkit.testing.subject import Subject
-from loopkit.testing.surround import LOOPS, build, loss, model, run, tokens
+from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.harness import LOOPS, build, loss, model, run, tokens
 
 _MACHINERY = set(vars(nn.Module())) - {"training"}
 """Attributes that torch itself keeps on every module."""
 
 
 @rule("gradient", MODULES, after=("in place",))
-def gradient(subject: Subject) -> None:
+def gradient(subject: ComponentUnderTest) -> None:
     """A loss at every loop, or one of its records, sends gradient to each of its parameters, whatever its options."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
@@ -58,7 +58,7 @@ def _move(around: nn.Module) -> None:
 
 
 @rule("truncated gradient", MODULES, after=("gradient",))
-def truncated_gradient(subject: Subject) -> None:
+def truncated_gradient(subject: ComponentUnderTest) -> None:
     """It works where only the last of the loops carry gradient, and sequences run loops of their own."""
     around, own = model(subject).train(), torch.tensor([3, 1, 2])
     with saying("it breaks where sequences run different numbers of loops", "step.rows says which sequences these are"):
@@ -70,7 +70,7 @@ def truncated_gradient(subject: Subject) -> None:
 
 
 @rule("only tallies change", MODULES, after=("in place", "keeps nothing"))
-def only_tallies_change(subject: Subject) -> None:
+def only_tallies_change(subject: ComponentUnderTest) -> None:
     """A forward pass in training adds to tallies and changes nothing else."""
     around = model(subject).train()
     parts = parts_of(subject, around)

@@ -8,7 +8,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from loopkit.components.init import Init, Scale
+from loopkit.components.init import Init, InitContext
 from loopkit.registry import register
 
 
@@ -26,7 +26,7 @@ class Template(Init):
         self.gain = gain
 
     def draw(
-        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: Scale, generator: torch.Generator
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
         if part == "bias":
             return torch.zeros(shape)

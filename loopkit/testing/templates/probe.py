@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import PositiveFloat
 
-from loopkit.components.probe import Measured, Probe, token_vectors
+from loopkit.components.probe import Probe, ProbeResult, token_vectors
 from loopkit.loop import Trajectory
 from loopkit.registry import register
 
@@ -34,6 +34,6 @@ class Template(Probe):
             self.quiet[depth] += int((s_ND.abs() < self.below * rms_N1).sum())
             self.seen[depth] += s_ND.numel()
 
-    def result(self) -> Measured:
+    def result(self) -> ProbeResult:
         shares = {depth: self.quiet[depth] / seen for depth, seen in self.seen.items() if seen}
-        return Measured({"quiet_share": shares}, units={"quiet_share": "share of channels near zero, 0 to 1"})
+        return ProbeResult({"quiet_share": shares}, units={"quiet_share": "share of channels near zero, 0 to 1"})

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
-from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Part, Source, Words, canonical_split
+from loopkit.components.source import TEST, TRAIN, VALIDATION, Document, Source, Span, Words, canonical_split
 from loopkit.registry import register
 
 PARTS = {TRAIN: 1, VALIDATION: 10, TEST: 10}
@@ -41,7 +41,7 @@ class Template(Source):
         for number in range(count):
             first, step = chance.randrange(100), chance.randrange(1, 20)
             line = " ".join(str(first + step * place) for place in range(self.terms))
-            yield Document((Part(line),), f"{name}:{number}")
+            yield Document((Span(line),), f"{name}:{number}")
 
     def _number(self, split: str) -> int:
         name = canonical_split(split)

@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from loopkit.components.supervision import Supervised, Supervision, ce_of, over_scored, ran_KB1
+from loopkit.components.supervision import Supervised, Supervision, active_KB1, ce_of, over_scored
 from loopkit.loop import Trajectory
 from loopkit.registry import register
 
@@ -39,6 +39,6 @@ class Template(Supervision):
     def _weights(self, t: Trajectory, ks: Sequence[int]) -> Tensor:
         """``[K, B, 1]``, which add up to 1 over the loops that a sequence ran."""
         rising = torch.tensor(ks, dtype=torch.float32, device=t.batch.device)[:, None, None] ** self.power
-        ran = ran_KB1(t, ks)
+        ran = active_KB1(t, ks)
         weight = rising.expand(-1, len(t.batch), 1) if ran is None else rising * ran
         return weight / weight.sum(dim=0)

@@ -176,7 +176,7 @@ def test_a_role_that_the_base_lacks_is_named() -> None:
 
 
 def test_differences_alone_can_be_trained() -> None:
-    from loopkit.training.groups import freeze
+    from loopkit.model.parameter_groups import freeze
 
     names = freeze(build(), ["*.differences.*"])
     assert len(names) == 4

@@ -1,0 +1,156 @@
+"""A recipe on 1 to 1024 GPUs, under every ZeRO stage, with and without recomputing: does it fit, how fast, what limits.
+
+On paper. With P trained parameters in fp32, n GPUs, a accumulated micro-steps, and b bytes a second for each GPU:
+
+    compute       = FLOPs of the step / (n * mfu * peak);  recomputing adds the forward of the loops that carry gradient
+    communication = bytes / b                              none of it hidden behind compute
+    stage 0, 1    4P reduced and 4P gathered               once a step
+    stage 2       4P reduced in every micro-step, 4P gathered once
+    stage 3       4P reduced, and 4P gathered in the forward and again in the backward pass, in every micro-step; what
+                  is too large to stay gathered is fetched anew in every loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loopkit.cost.memory import LIVE, Activations, States
+
+COUNTS = tuple(2**power for power in range(11))
+STAGES = (0, 1, 2, 3)
+MEMORY_SHARE = 0.85
+"""Of a GPU's memory; the rest is for kernels' workspaces and fragments."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines.
+
+    Args:
+        memory: Bytes of one GPU.
+        flops_per_s: Its ceiling.
+        mfu: Share of the ceiling that computing alone reaches.
+        link: Bytes a second of one GPU to others in its machine.
+        network: Bytes a second of one GPU to other machines.
+        per_machine: GPUs in a machine.
+    """
+
+    memory: float
+    flops_per_s: float
+    mfu: float
+    link: float = 450e9
+    network: float = 50e9
+    per_machine: int = 8
+
+    def bandwidth(self, gpus: int) -> float:
+        """Bytes a second at which one GPU exchanges with all others: the slowest link on the way."""
+        return self.link if gpus <= self.per_machine else min(self.link, self.network)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step of a recipe takes, whatever the machines.
+
+    Args:
+        parameters: Parameters.
+        trained: Those that are trained.
+        moments: Numbers that the optimizer keeps.
+        looped: Those that every loop uses.
+        loops: Mean number of loops.
+        batch: Sequences of a step.
+        length: Tokens of a sequence.
+        flops_per_token: Forward and backward.
+        recomputed_per_token: What recomputing adds.
+        zero: ``zero_optimization`` of the recipe, whose stage is set aside.
+        activations: By whether the core is recomputed.
+    """
+
+    parameters: int
+    trained: int
+    moments: int
+    looped: int
+    loops: float
+    batch: int
+    length: int
+    flops_per_token: float
+    recomputed_per_token: float
+    zero: Mapping[str, Any]
+    activations: Mapping[bool, Activations]
+
+    def states(self, stage: int, gpus: int) -> States:
+        """What lives through a step on one of so many GPUs."""
+        return States.of(self.parameters, self.trained, self.moments, {**self.zero, "stage": stage}, gpus)
+
+
+def layouts(work: Work, cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """Every number of GPUs, stage and choice of recomputing, as plain values; bytes are for one GPU."""
+    for gpus in COUNTS:
+        for stage in STAGES:
+            if stage and gpus == 1:
+                continue  # nobody to share with
+            for recompute in (False, True):
+                yield _layout(work, cluster, gpus, stage, recompute)
+
+
+def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool) -> dict[str, Any]:
+    states, activations = work.states(stage, gpus), work.activations[recompute]
+    share = work.batch // gpus if work.batch % gpus == 0 else 0
+    room = MEMORY_SHARE * cluster.memory
+    micro = max((size for size in _divisors(share) if activations.peak(size, states, size < share) <= room), default=0)
+    shown = micro or 1
+    found = {
+        "gpus": gpus,
+        "stage": stage,
+        "checkpointing": recompute,
+        "micro_batch": shown,
+        "memory_bytes": {
+            "parameters": states.parameters,
+            "gradients": states.gradients,
+            "optimizer": states.optimizer,
+            "buffers": states.buffers,
+            "activations": activations.kept(shown),
+            "logits": activations.logits(shown),
+            "total": activations.peak(shown, states, shown < share),
+        },
+        "fits": micro > 0,
+    }
+    if share == 0:
+        return found | {"fits": False, "limit": "batch"}
+    if micro == 0:
+        return found | {"limit": "memory"}
+    compute, network = seconds(work, cluster, gpus, stage, recompute, share // micro)
+    tokens = work.batch * work.length
+    return found | {
+        "accumulation": share // micro,
+        "step_s": compute + network,
+        "compute_s": compute,
+        "communication_s": network,
+        "tokens_per_s": tokens / (compute + network),
+        "mfu": tokens * work.flops_per_token / (compute + network) / (gpus * cluster.flops_per_s),
+        "limit": "network" if network > compute else "compute",
+    }
+
+
+def seconds(
+    work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool, accumulation: int
+) -> tuple[float, float]:
+    """Seconds of a step that compute, and that communication take; see the top of the file."""
+    per_token = work.flops_per_token + (work.recomputed_per_token if recompute else 0.0)
+    compute = work.batch * work.length * per_token / (gpus * cluster.mfu * cluster.flops_per_s)
+    sent = 4 * work.trained * (gpus - 1) / gpus  # one reduction, or one gathering, of fp32 numbers
+    times = {0: 2, 1: 2, 2: accumulation + 1, 3: accumulation * (1 + 2 * _gatherings(work))}[stage]
+    return compute, times * sent / cluster.bandwidth(gpus)
+
+
+def _gatherings(work: Work) -> float:
+    """How often a pass gathers a parameter under ZeRO-3, on average: once, unless the core is too large to be kept."""
+    live = int(work.zero.get("stage3_max_live_parameters", LIVE))
+    if work.looped <= live:
+        return 1.0
+    return 1.0 + (work.loops - 1) * work.looped / work.parameters
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]

@@ -1,0 +1,188 @@
+"""What a recipe costs before it runs: parameters, operations, memory, steps and time, for every depth that matters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from loopkit.components.schedule import Schedule
+from loopkit.components.tokenizer import Tokenizer
+from loopkit.cost.available_memory import budget
+from loopkit.cost.ceiling import Ceiling, recipe_ceiling
+from loopkit.cost.cluster import MEMORY_SHARE, Cluster, Work, layouts
+from loopkit.cost.flops import StepFlops
+from loopkit.cost.memory import Memory, States, activations, sizes
+from loopkit.data.batch_sizes import largest_micro
+from loopkit.data.run_length import num_steps
+from loopkit.errors import UserError
+from loopkit.model import LoopedModel, build_model, cache_numbers, count_parameters
+from loopkit.model.parameter_groups import freeze
+from loopkit.objective import build_objective
+from loopkit.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What cannot be known from a recipe alone.
+
+    Args:
+        vocabulary: Number of tokens; None takes the tokenizer's, or the most it may have.
+        examples: Training windows in an epoch; None where the data has not been read.
+        mfu: Share of the ceiling that training is taken to reach.
+        flops_per_s: The ceiling; None measures this machine's.
+        world: Devices.
+        cluster: GPUs to lay the recipe out on; None leaves that out.
+    """
+
+    vocabulary: int | None = None
+    examples: int | None = None
+    mfu: float = 0.4
+    flops_per_s: float | None = None
+    world: int = 1
+    cluster: Cluster | None = None
+
+
+def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
+    """Everything `loopkit plan` says, as plain values; what cannot be known is absent.
+
+    Args:
+        recipe: The resolved recipe.
+        assumptions: What it does not say.
+
+    Raises:
+        ValueError: If the vocabulary is not known, or the model does not run on ``meta``.
+    """
+    vocabulary = assumptions.vocabulary or known_vocabulary(recipe)
+    schedule: Schedule = recipe.train.schedule.build()
+    least, most = schedule.bounds
+    model = build_model(
+        recipe.model, vocabulary=vocabulary, max_length=recipe.data.length, max_loops=most, device="meta"
+    )
+    objective = build_objective(recipe.objective)
+    freeze(model, recipe.train.trainable)
+    device = "cpu" if assumptions.cluster is None else "cuda"
+    zero = recipe.train.deepspeed.get("zero_optimization", {})
+    asked = {recipe.train.checkpointing} | ({False, True} if assumptions.cluster else set())
+    passes = {each: activations(model, objective.supervision, recipe, schedule, each, device) for each in asked}
+    memory = Memory(
+        States.of(*sizes(model, recipe), zero, assumptions.world),
+        passes[recipe.train.checkpointing],
+        max(recipe.train.batch // assumptions.world, 1),
+    )
+    backprop = most if recipe.train.backprop == "all" else recipe.train.backprop
+    flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=most)
+    mean = max(round(schedule.mean), 1)
+    per_token = flops.per_token(mean, min(mean, backprop))
+    micro = _micro(recipe, memory, assumptions)
+    found = {
+        "recipe": recipe.name,
+        "vocabulary": model.vocabulary,
+        "parameters": _parameters(model, (1, mean, most)),
+        "loops": {"min": least, "max": most, "mean": schedule.mean},
+        "depths": [_depth(model, flops, depth) for depth in sorted({1, least, mean, most})],
+        "training_flops_per_token": per_token,
+        "micro_batch": micro,
+        "accumulation": recipe.train.batch // (micro * assumptions.world),
+        "devices": assumptions.world,
+        "memory_bytes": _memory(memory, micro),
+    }
+    if assumptions.cluster is not None:
+        recomputed = flops.forward(max(mean - backprop, 0) + 1, mean)
+        work = Work(
+            *sizes(model, recipe),
+            looped=count_parameters(model).looped,
+            loops=schedule.mean,
+            batch=recipe.train.batch,
+            length=recipe.data.length,
+            flops_per_token=per_token,
+            recomputed_per_token=recomputed,
+            zero=zero,
+            activations=passes,
+        )
+        found["cluster"] = {
+            "machines": asdict(assumptions.cluster),
+            "layouts": list(layouts(work, assumptions.cluster)),
+        }
+    return found | _course(recipe, assumptions, per_token)
+
+
+def known_vocabulary(recipe: Recipe) -> int:
+    """Rows of the token table, or the most there may be, without reading any data.
+
+    Raises:
+        ValueError: If the recipe does not say.
+    """
+    if recipe.model.vocabulary is not None:
+        return recipe.model.vocabulary
+    spec = recipe.data.tokenizer
+    if isinstance(most := spec.options.get("max_size"), int):
+        return most
+    tokenizer: Tokenizer = spec.build()
+    if tokenizer.fit_on:
+        raise UserError(
+            f"tokenizer '{spec.name}' learns its size from the data; give --vocabulary N, or --data to read it"
+        )
+    return tokenizer.size
+
+
+def _parameters(model: LoopedModel, depths: tuple[int, ...]) -> dict[str, Any]:
+    count = count_parameters(model)
+    effective = {str(depth): count.effective(depth) for depth in sorted(set(depths))}
+    return {"unique": count.unique, "looped": count.looped, "parts": count.parts, "effective": effective}
+
+
+def _depth(model: LoopedModel, flops: StepFlops, depth: int) -> dict[str, Any]:
+    return {
+        "depth": depth,
+        "forward_flops_per_token": flops.forward(1, depth) + flops.outside,
+        "kv_cache_bytes_per_token": 2 * cache_numbers(model, depth),  # in bf16
+    }
+
+
+def _memory(memory: Memory, micro: int) -> dict[str, int]:
+    return {
+        "parameters": memory.states.parameters,
+        "gradients": memory.states.gradients,
+        "optimizer": memory.states.optimizer,
+        "buffers": memory.states.buffers,
+        "activations": memory.activations.kept(micro),
+        "logits": memory.activations.logits(micro),
+        "total": memory.total(micro),
+    }
+
+
+def _micro(recipe: Recipe, memory: Memory, assumptions: Assumptions) -> int:
+    if recipe.train.micro_batch != "auto":
+        return recipe.train.micro_batch
+    if assumptions.cluster is not None:
+        room = MEMORY_SHARE * assumptions.cluster.memory
+    else:
+        room = budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return largest_micro(recipe.train.batch, assumptions.world, lambda size: memory.total(size) <= room)
+
+
+def _course(recipe: Recipe, assumptions: Assumptions, per_token: float) -> dict[str, Any]:
+    """Steps, tokens, operations and time, as far as they are known."""
+    train, length = recipe.train, recipe.data.length
+    if train.epochs is not None and assumptions.examples is None:
+        return {"epochs": train.epochs}
+    steps = num_steps(train, assumptions.examples or 0, length)
+    tokens = steps * train.batch * length
+    found = _ceiling(recipe) if assumptions.flops_per_s is None else Ceiling(assumptions.flops_per_s, "given", "", "")
+    rate = assumptions.mfu * found.flops_per_s * assumptions.world / per_token
+    return {
+        "steps": steps,
+        "tokens": tokens,
+        "training_flops": tokens * per_token,
+        "mfu": assumptions.mfu,
+        "ceiling": found.to_json(),
+        "tokens_per_s": rate,
+        "seconds": tokens / rate,
+    }
+
+
+def _ceiling(recipe: Recipe) -> Ceiling:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return recipe_ceiling(device, recipe.train.precision)

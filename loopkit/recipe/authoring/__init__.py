@@ -1,0 +1,1 @@
+"""Text written for authors of recipes: the editor schema, new recipes, descriptions of options."""

@@ -1,0 +1,1 @@
+"""Checks of whole recipes: impossible combinations, settings without effect, DeepSpeed keys, missing packages."""

@@ -1,0 +1,1 @@
+"""Reports as pages: Markdown, single-file HTML, and the model card."""

@@ -1,0 +1,1 @@
+"""Plots of evaluations, training runs, comparisons and studies."""

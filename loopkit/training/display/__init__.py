@@ -1,0 +1,1 @@
+"""What a run shows and logs: progress on the terminal, throughput, trackers."""

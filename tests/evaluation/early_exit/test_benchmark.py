@@ -1,0 +1,182 @@
+"""The whole benchmark on a small model that a recipe describes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from loopkit.components.exit import Depth, Exit, GateCdf, LogitMargin, StateDelta
+from loopkit.data import prepare
+from loopkit.evaluation import ModelSource, TrainedDepths
+from loopkit.evaluation.early_exit.benchmark import exit_benchmark
+from loopkit.evaluation.early_exit.timing import ContenderTiming, Scored, race
+from loopkit.loop import Loops
+
+MakeCase = Callable[..., Any]
+TRAINED = TrainedDepths(4, 4, 4.0)
+
+
+def run(case: Any, exits: dict[str, Exit] | None = None, **options: Any) -> dict[str, Any]:
+    exits = {"logit_margin": LogitMargin()} if exits is None else exits
+    given = {"sequences": 6, "batch": 4, "repeats": 1, "trained": TRAINED} | options
+    return exit_benchmark(case.model, case.prepared, case.recipe.evaluate, exits, **given)
+
+
+def test_reports_everything_that_makes_it_comparable(make_case: MakeCase) -> None:
+    found = run(make_case(), origin=ModelSource(run="a_run", step=3), repeats=3)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["run"] == "a_run"
+    assert found["dtype"] == "fp32"
+    assert found["device"] == "cpu"
+    assert found["machine"]["cores"] >= 1
+    assert (found["batch"], found["window"], found["loops"], found["tolerance"]) == (4, 32, 4, 0.01)
+    for slice_, first in (("calibration", 0), ("timed", 6)):
+        assert found[slice_]["split"] == "validation"
+        assert found[slice_]["first_sequence"] == first
+        assert found[slice_]["sequences"] == 6
+        assert found[slice_]["tokens_scored"] == 6 * 32
+    assert [row["depth"] for row in found["frontier"]] == [1, 2, 3, 4]
+    assert [row["trained"] for row in found["frontier"]] == [False, False, False, True]
+    assert found["fixed"] == found["frontier"][-1]
+    exit = found["exits"]["logit_margin"]
+    assert set(exit) <= set(found["units"]) | {"type", "level", "calibration", "not_finite"}
+    for row in [*found["frontier"], exit]:
+        assert len(row["seconds"]) == 3
+        assert row["tokens_per_s"] == pytest.approx(6 * 32 / sorted(row["seconds"])[1])
+
+
+def test_perplexities_are_those_of_the_timed_slice_alone(make_case: MakeCase) -> None:
+    case = make_case()
+    case.model.eval()
+    found = run(case)
+    scoring = case.prepared.splits["validation"].scoring(32)
+    rows = scoring.batch(range(6, 12))
+    with torch.no_grad():
+        for row in found["frontier"]:
+            loss = case.model.run(rows, Loops.fixed(row["depth"])).nll([row["depth"]]).double().mean().item()
+            assert row["loss"] == pytest.approx(loss, rel=1e-6)
+            assert row["token_ppl"] == pytest.approx(math.exp(loss), rel=1e-6)
+
+
+def test_the_lowest_and_the_highest_threshold(make_case: MakeCase) -> None:
+    case = make_case()
+    eager = run(case, {"depth": Depth()}, tolerance=1e9)
+    first, exit = eager["frontier"][0], eager["exits"]["depth"]
+    assert exit["exits_by_loop"] == [6, 0, 0, 0]
+    assert exit["average_loops"] == 1.0
+    assert exit["threshold"] == 1.0
+    assert exit["loss"] == pytest.approx(first["loss"], rel=1e-6)
+    assert exit["core_calls"] == 2
+    assert exit["core_sequences"] == 6
+    assert exit["ppl_change"] == pytest.approx(first["token_ppl"] / eager["fixed"]["token_ppl"] - 1, rel=1e-5)
+    never = run(case, {"depth": Depth()}, tolerance=-1 + 1e-9)
+    exit = never["exits"]["depth"]
+    assert exit["exits_by_loop"] == [0, 0, 0, 6]
+    assert "threshold" not in exit
+    assert exit["loss"] == never["fixed"]["loss"]
+    assert exit["ppl_change"] == 0.0
+    assert exit["core_sequences"] == 24
+    assert "no sequence stops early" in never["notes"][0]
+
+
+def test_rows_really_leave_the_core(make_case: MakeCase) -> None:
+    found = run(make_case(), {"margin": LogitMargin(), "state": StateDelta()}, tolerance=0.5, sequences=13, batch=13)
+    for exit in found["exits"].values():
+        by_loop = exit["exits_by_loop"]
+        assert sum(by_loop) == 13
+        loops = sum(k * count for k, count in enumerate(by_loop, start=1))
+        assert exit["core_sequences"] == loops
+        assert exit["average_loops"] == pytest.approx(loops / 13)
+        assert exit["core_calls"] == max(k for k, count in enumerate(by_loop, start=1) if count)
+
+
+def test_the_calibration_keeps_its_bound_and_says_what_it_tried(make_case: MakeCase) -> None:
+    for tolerance in (0.0, 0.02, 0.1):
+        calibrated = run(make_case(), tolerance=tolerance)["exits"]["logit_margin"]["calibration"]
+        assert calibrated["loss"] <= calibrated["bound"]["loss"] + 1e-12
+        assert len(calibrated["tried"]) == 52
+        bound = calibrated["bound"]["loss"]
+        within = [trial["average_loops"] for trial in calibrated["tried"] if trial["loss"] <= bound]
+        assert calibrated["average_loops"] == min(within)
+
+
+def test_reads_as_training_does_where_asked(make_case: MakeCase) -> None:
+    case = make_case("model.readout=final_only")
+    as_depth, as_trained = (run(case, {"depth": Depth()}, read_as=how, tolerance=1e9) for how in ("depth", "trained"))
+    assert as_depth["frontier"][0]["loss"] != pytest.approx(as_trained["frontier"][0]["loss"], rel=1e-4)
+    assert as_depth["fixed"]["loss"] == as_trained["fixed"]["loss"]
+    for found in (as_depth, as_trained):
+        assert found["exits"]["depth"]["loss"] == pytest.approx(found["frontier"][0]["loss"], rel=1e-6)
+
+
+def test_calibrates_on_another_split_if_asked(make_case: MakeCase) -> None:
+    case = make_case()
+    both = replace(case, prepared=prepare(case.recipe.data, splits=["train", "validation"]))
+    found = run(both, calibrate_on="train")
+    assert (found["calibration"]["split"], found["calibration"]["first_sequence"]) == ("train", 0)
+    assert (found["timed"]["split"], found["timed"]["first_sequence"]) == ("validation", 0)
+
+
+def test_without_a_number_takes_half_of_what_there_is(make_case: MakeCase) -> None:
+    case = make_case()
+    there = len(case.prepared.splits["validation"].scoring(32))
+    found = run(case, {}, sequences=None)
+    assert found["calibration"]["sequences"] == found["timed"]["sequences"] == there // 2
+    assert found["exits"] == {}
+
+
+def test_more_loops_than_trained(make_case: MakeCase) -> None:
+    found = run(make_case(), loops=6)
+    assert [row["trained"] for row in found["frontier"]] == [False, False, False, True, False, False]
+    assert len(found["exits"]["logit_margin"]["exits_by_loop"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequences": 10_000}, "half of validation holds .* sequences, not 10,000"),
+        ({"sequences": 0}, "at least one sequence"),
+        ({"loops": 1}, "nowhere to exit early"),
+        ({"repeats": 0}, "nothing is timed"),
+        ({"split": "test"}, "no split 'test'"),
+        ({"calibrate_on": "validation"}, "which is timed"),
+    ],
+)
+def test_refuses_what_cannot_be_measured(make_case: MakeCase, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(make_case(), **options)
+
+
+def test_an_exit_that_reads_a_gate_needs_one(make_case: MakeCase) -> None:
+    with pytest.raises(ValueError, match=r"set model\.gate"):
+        run(make_case(), {"gate": GateCdf()})
+
+
+def test_gives_the_model_back_in_its_mode(make_case: MakeCase) -> None:
+    case = make_case()
+    case.model.train()
+    run(case)
+    assert case.model.training
+    assert not case.model.core._forward_pre_hooks
+    case.model.eval()
+
+
+def test_contenders_take_turns_and_the_first_run_is_not_timed(make_case: MakeCase) -> None:
+    ran: list[str] = []
+
+    def contender(name: str) -> Callable[[], Scored]:
+        def go() -> Scored:
+            ran.append(name)
+            return Scored(0.0, torch.ones(1))
+
+        return go
+
+    found: dict[str, ContenderTiming] = race(make_case().model, {name: contender(name) for name in "abc"}, 3)
+    assert "".join(ran) == "abc" + "abc" + "cba" + "abc"
+    assert all(len(outcome.seconds) == 3 for outcome in found.values())

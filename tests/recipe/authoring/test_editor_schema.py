@@ -1,0 +1,54 @@
+"""The editor's schema: accepts every recipe in the tree, and refuses what an editor should underline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is in the test extra")
+
+from loopkit.recipe.authoring.editor_schema import editor_schema  # noqa: E402
+from loopkit.recipe.read import read_file  # noqa: E402
+from loopkit.registry.catalog import catalog  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECIPES = [file for file in sorted((ROOT / "recipes").rglob("*.yaml")) if "studies" not in file.parts]
+SCHEMA = editor_schema(catalog())
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
+def test_every_recipe_passes(file: Path) -> None:
+    errors = [
+        f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in VALIDATOR.iter_errors(read_file(file).plain())
+    ]
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{loopkit: 1, modle: {}}",
+        "{loopkit: 1, model: {widht: 3}}",
+        "{loopkit: 1, model: {readout: rw}}",
+        "{loopkit: 1, train: {schedule: {type: lognormal, sigmma: 1}}}",
+        "{loopkit: 1, train: {schedule: {sigmma: 1}}}",
+        "{loopkit: 1, train: {schedule: {type: fixed, sigma: 1}}}",
+        "{loopkit: 1, objective: {regularizers: {norm_penalty: {wieght: 1}}}}",
+        "{loopkit: 1, train: {clip: fast}}",
+        "{loopkit: 1, profiles: {mini: {profiles: {}}}}",
+        "{extends: x}",
+    ],
+)
+def test_what_validate_refuses_is_underlined(text: str) -> None:
+    assert not VALIDATOR.is_valid(yaml.safe_load(text))
+
+
+def test_options_carry_their_meaning() -> None:
+    assert "Channels of the state" in SCHEMA["definitions"]["section.Model"]["properties"]["width"]["description"]

@@ -1,0 +1,123 @@
+"""A package that is not installed is warned of before anything runs, and stops a run before it begins."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from loopkit.cli import main
+from loopkit.recipe import load_recipe
+from loopkit.recipe.validation.packages import package_cautions, require_packages
+from loopkit.registry import MissingPackage
+from loopkit.registry.packages import is_installed
+from tests.recipe.conftest import BASE
+
+Write = Callable[..., Path]
+PLUGIN = '''
+from loopkit.components.readout import Readout
+from loopkit.registry import register
+
+
+@register("readout", "far", packages={"no_such_module": "far-away>=2", "nor_this_one": "far-away>=2"})
+class Far(Readout):
+    """A readout from far away."""
+
+    def forward(self, h, k, at):
+        return h
+'''
+USED = "plugins: [./far.py]\ntrackers: {mine: {type: tensorboard}}\nevaluate: {tasks: {math: {}, perplexity: {}}}\n"
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without any optional package."""
+    monkeypatch.setattr("loopkit.registry.packages.is_installed", lambda module: False)
+
+
+@pytest.fixture
+def mine(write: Write) -> Path:
+    """A recipe with three components that need packages, one of them in a profile alone."""
+    write(PLUGIN, "far.py")
+    return write(BASE + USED + "profiles: {far: {model: {readout: far}}}\n")
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, list(words), prog_name="loopkit")
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+@pytest.mark.usefixtures("bare")
+def test_validate_warns_of_the_packages_of_every_profile_and_finds_no_problem(mine: Path) -> None:
+    lines = run("validate", str(mine)).splitlines()
+    assert lines == [
+        "warning: evaluate.tasks.math: task 'math' needs the package math_verify, which is not installed: "
+        "pip install 'loopkit[eval]', or leave it out with --set evaluate.tasks.math=false",
+        "warning: trackers.mine: tracker 'tensorboard' needs the package tensorboard, which is not installed: "
+        "pip install 'loopkit[track]', or leave it out with --set trackers.mine=false",
+        "warning: model.readout: readout 'far' needs the packages no_such_module, nor_this_one, which are not "
+        "installed: pip install 'far-away>=2'",
+        "1 recipe, no problem",
+    ]
+    found = json.loads(run("validate", str(mine), "--json"))
+    assert found["problems"] == []
+    assert [f"warning: {line}" for line in found["cautions"]] == lines[:3]
+    assert "no_such_module" not in run("validate", str(mine), "--set", "seed=3")
+    assert "tracker" not in run("validate", str(mine), "--set", "trackers.mine=false")
+
+
+@pytest.mark.usefixtures("bare")
+def test_plan_warns_too(mine: Path) -> None:
+    assert "warning: trackers.mine: tracker 'tensorboard' needs" in run("plan", str(mine), "--flops", "1e12")
+
+
+def test_what_is_installed_is_not_warned_of(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopkit.registry.packages.is_installed", lambda module: True)
+    write(PLUGIN, "far.py")
+    assert "warning" not in run("validate", str(write(BASE + USED)))
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_run_does_not_begin_without_what_it_will_need(mine: Path) -> None:
+    from loopkit.runs import RunFolder
+    from loopkit.training.train import train
+
+    recipe = load_recipe(mine)
+    with pytest.raises(MissingPackage, match=r"evaluate\.tasks\.math: .*pip install 'loopkit\[eval\]'"):
+        train(recipe, folder=RunFolder(mine.parent / "run"))
+    assert not (mine.parent / "run").exists()
+    assert len(list(package_cautions(recipe))) == 2
+    require_packages(load_recipe(mine, (), ["evaluate.tasks.math=false"]), besides=("tracker",))
+
+
+def test_a_component_is_not_built_without_its_packages(mine: Path) -> None:
+    recipe = load_recipe(mine, ["far"])
+    with pytest.raises(MissingPackage, match="readout 'far' needs the packages no_such_module, nor_this_one"):
+        recipe.model.readout.build(width=4, max_loops=2)
+
+
+def test_nothing_is_imported_to_find_out() -> None:
+    before = set(sys.modules)
+    assert is_installed("this")
+    assert not is_installed("no_such_module")
+    assert set(sys.modules) == before
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "left_by_a_tracker").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_installed("left_by_a_tracker")
+
+
+@pytest.mark.usefixtures("bare")
+def test_show_and_doctor_say_what_is_missing() -> None:
+    needs = "needs: wandb; not installed: wandb; pip install 'loopkit[track]'"
+    assert needs in run("show", "tracker/wandb")
+    optional = json.loads(run("doctor", "--json"))["optional"]
+    assert optional["math_verify"] == "not installed: pip install 'loopkit[eval]', for task/math"
+    assert set(optional) == {"math_verify", "tensorboard", "wandb", "trackio"}

@@ -1,0 +1,69 @@
+"""What a user sees."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loopkit.training.display import progress
+from loopkit.training.display.progress import Display, clock, describe, si
+
+
+def line(step: int, **changed: Any) -> dict[str, Any]:
+    base = {"step": step, "loss": 3.25, "loops": 4, "tokens_per_s": 12345.0, "mfu": 0.123, "peak_memory_bytes": 2**31}
+    return base | changed
+
+
+def shown(*, terminal: bool, quiet: bool = False, steps: int = 3) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=120)
+    display = Display(console, quiet=quiet)
+    with display.running(steps):
+        display.say("a [note]")
+        for step in range(1, steps + 1):
+            display.step(line(step))
+    return out.getvalue()
+
+
+def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    lines = shown(terminal=False).splitlines()
+    assert lines[0] == "a [note]"
+    assert lines[1] == "step 1/3  loss 3.2500  loops 4  12.3k tok/s  mfu 12.3%  mem 2.0 GiB"
+    assert lines[2].startswith("step 2/3")
+    assert "eta 0:00" in lines[3]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_many_fast_steps_give_few_lines_and_the_last_is_among_them() -> None:
+    lines = shown(terminal=False, steps=500).splitlines()
+    assert len(lines) == 3
+    assert lines[-1].startswith("step 500/500")
+
+
+def test_a_terminal_has_a_bar_with_the_figures() -> None:
+    text = shown(terminal=True)
+    assert "3/3" in text
+    assert "loss 3.2500  loops 4" in text
+
+
+def test_other_ranks_are_silent() -> None:
+    assert shown(terminal=False, quiet=True) == ""
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert describe(line(1, mfu=None), None) == "loss 3.2500  loops 4  12.3k tok/s  mem 2.0 GiB"
+    assert "eta 1:01:01" in describe(line(1), 3661)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3600, "1:00:00")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(9.5, "9.5"), (950, "950"), (12345, "12.3k"), (4.56e6, "4.56M")])
+def test_si(number: float, text: str) -> None:
+    assert si(number) == text

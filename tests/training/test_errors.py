@@ -1,0 +1,59 @@
+"""The first signal is a wish, the second an order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from loopkit.training.errors import EvaluationStopped, Interrupted, NotFinite, Signals
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_noted_and_the_second_ends_the_program(signum: signal.Signals) -> None:
+    before = signal.getsignal(signum)
+    with Signals() as signals:
+        assert signals.wanted is None
+        os.kill(os.getpid(), signum)
+        assert signals.wanted == signum
+        with pytest.raises(SystemExit) as ended:
+            os.kill(os.getpid(), signum)
+        assert ended.value.code == 128 + signum
+    assert signal.getsignal(signum) is before
+
+
+def test_inside_of_an_evaluation_the_first_signal_stops_it() -> None:
+    with Signals() as signals:
+        with pytest.raises(EvaluationStopped), signals.stopping_at_once():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.wanted == signal.SIGTERM
+        with pytest.raises(EvaluationStopped), signals.stopping_at_once():
+            raise AssertionError("an evaluation must not begin once stopping is wanted")
+
+
+def test_a_thread_leaves_signals_alone() -> None:
+    def work() -> None:
+        with Signals() as signals:
+            found.append(signals.wanted)
+
+    found: list[int | None] = []
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [None]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_exit_codes_differ_and_messages_say_what_is_left() -> None:
+    stopped = [Interrupted(number, 7, Path("c")) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert [error.exit_code for error in stopped] == [130, 143]
+    assert "SIGTERM after step 7; saved c" in str(stopped[1])
+    fault = NotFinite(12, "the state of loop 3 is nan", Path("runs/x/checkpoints/step-00000010"))
+    assert fault.exit_code == 3
+    assert "step 12: the state of loop 3 is nan" in str(fault)
+    assert "step-00000010" in str(fault)
+    assert "no checkpoint had been written" in str(NotFinite(1, "the loss is inf", None))
