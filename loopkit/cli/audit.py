@@ -48,7 +48,7 @@ def command(
         from loopkit.evaluation.audit import audit_run
 
         if profiles or overrides:
-            raise UserError("a run is audited as it was trained; --profile and --set are for recipes")
+            raise UserError("a run is audited as it was trained; --profile and --set belong to recipes")
         found = audit_run(what, step=step, device=_device(device), plugins=plugins, root=runs)
     else:
         recipe = load_recipe(what, profiles, overrides, plugins=plugins, installed=not no_plugins)

@@ -68,4 +68,4 @@ def test_a_name_that_both_have_means_the_recipe(runs: Path) -> None:
 
 def test_a_run_is_not_changed(runs: Path) -> None:
     assert "there is no checkpoint" in run("mine", "--runs", str(runs), "--device", "cpu", code=2)
-    assert "--profile, --set and --plugins" in run("mine", "--runs", str(runs), "--set", "seed=1", code=2)
+    assert "--profile and --set belong to recipes" in run("mine", "--runs", str(runs), "--set", "seed=1", code=2)

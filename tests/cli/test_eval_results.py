@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from loopkit.cli import main
+from loopkit.errors import FileError
 from loopkit.interop import import_folder
 from loopkit.runs import RunFolder
 from tests.interop.folders import tensors, write
@@ -66,7 +67,7 @@ def test_no_write_leaves_the_run_alone(run: Path) -> None:
 @pytest.mark.parametrize("failing", ["write_result", "write_report"])
 def test_figures_are_printed_before_a_file_fails(failing: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*words: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise FileError(28, "No space left on device")
 
     package = "loopkit.evaluation" if failing == "write_result" else "loopkit.report"
     monkeypatch.setattr(f"{package}.{failing}", fails)

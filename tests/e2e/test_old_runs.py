@@ -47,7 +47,7 @@ def test_old_run_resumes_and_evaluates(name: str, tmp_path: Path) -> None:
 
 
 def figures(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All figures of an evaluation but the word perplexity: sources now state what their words are, or that there are none."""
+    """All figures of an evaluation but the word perplexity, because sources now state what their words are."""
     return [{key: value for key, value in row.items() if key != "word_ppl"} for row in recorded]
 
 
