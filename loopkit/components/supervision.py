@@ -49,7 +49,7 @@ def over_scored(values: Tensor, t: Trajectory) -> Tensor:
 
 def active_KB1(t: Trajectory, ks: Sequence[int]) -> Tensor | None:
     """Which sequences computed each loop, shaped to meet ``[K, B, T]``; ``None``: all."""
-    masks = [t.ran(k) for k in ks]
+    masks = [t.active(k) for k in ks]
     found = [mask for mask in masks if mask is not None]
     return torch.stack(found)[..., None] if found else None
 
