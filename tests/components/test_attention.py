@@ -217,7 +217,7 @@ def test_missing_vocabulary_or_tokens_is_an_error() -> None:
     with pytest.raises(ValueError, match="a block that passes the size of the vocabulary"):
         attention(value_embeddings="all")
     x = random(2, 5, 8)
-    with pytest.raises(ValueError, match="value_embeddings require step.tokens"):
+    with pytest.raises(ValueError, match=r"value_embeddings require step\.tokens"):
         attention(value_embeddings="all", vocabulary=7)(x, step_for(x))
 
 
