@@ -1,7 +1,7 @@
 """Schedules: how many loops a training step runs.
 
-The trainer hands over a generator keyed by (seed, optimizer step), so a draw is the same on every rank, for any
-micro-batch size, and after a resume. A schedule keeps no state of its own.
+The trainer passes a generator keyed by (seed, optimizer step), so a draw is the same on every rank, for any micro-batch
+size, and after a resume. A schedule has no state.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from loopkit.registry import AtMost, register
 
 
 class Schedule:
-    """How many loops a training step, micro-step or sequence runs.
+    """Draws the number of loops of a training step, micro-step or sequence; a plain class without wiring.
 
     Attributes:
-        bounds: Fewest and most loops that a draw can give, both inclusive.
+        bounds: Fewest and most loops that a draw can return, both inclusive.
         mean: Expected number of loops of a draw at scale 1, after rounding and clipping.
     """
 
@@ -34,7 +34,7 @@ class Schedule:
 
         Args:
             rng: Source of randomness; the only one a schedule may use.
-            count: How many numbers.
+            count: Number of draws.
             scale: Factor on the mean, > 0; draws stay within the bounds.
 
         Returns:
@@ -43,7 +43,7 @@ class Schedule:
         raise NotImplementedError
 
     def scale(self, step: int, num_steps: int) -> float:
-        """Factor on the mean at an optimizer step, which the trainer passes on to ``draw``; 1 unless a curriculum.
+        """Factor on the mean at an optimizer step, which the trainer passes to ``draw``; 1 except for curricula.
 
         Args:
             step: Optimizer steps done so far.
@@ -52,9 +52,9 @@ class Schedule:
         return 1.0
 
     def backprop(self, step: int, num_steps: int) -> int | None:
-        """Most of the last loops that carry gradient at an optimizer step, where a curriculum ramps that, too.
+        """Maximum number of last loops that carry gradient at an optimizer step, for curricula that ramp it.
 
-        ``None``, as almost always: ``train.backprop`` alone decides.
+        ``None``, the default: only ``train.backprop`` limits it.
 
         Args:
             step: Optimizer steps done so far.
@@ -63,13 +63,16 @@ class Schedule:
         return None
 
     def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
-        """Where the loops of one run lie in time: ``total + 1`` rising points from 0 to 1; ``()`` means evenly.
+        """Boundaries of the loops of one run in time.
 
-        The trainer hands over a generator of its own for each micro-step, so the draws of ``draw`` are not disturbed.
+        The trainer passes a separate generator for each micro-step, so this never changes the draws of ``draw``.
 
         Args:
             rng: Source of randomness; the only one a schedule may use.
             total: Loops of that run.
+
+        Returns:
+            ``total + 1`` rising points from 0 to 1; ``()`` means evenly spaced.
         """
         return ()
 
@@ -103,13 +106,13 @@ class Fixed(Schedule):
         self.mean = float(loops)
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        # a curriculum scales the number down, below the bounds of the schedule by itself
+        # a curriculum scales the number below the bounds of this schedule
         return np.clip(np.full(count, np.rint(self.loops * scale)), 1, self.loops).astype(np.int64)
 
 
 @register("schedule", "uniform", maximum="max")
 class Uniform(Schedule):
-    """Every number of loops from min to max, equally often.
+    """Every number of loops from min to max with equal probability.
 
     Args:
         min: Fewest loops.
@@ -147,7 +150,7 @@ class Poisson(Schedule):
         self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k])
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        # numpy refuses rates that no cap would leave standing anyway
+        # numpy rejects larger rates; every cap is far below them
         return self._clip(rng.poisson(min(self.rate * scale, 1e6), size=count))
 
 
@@ -221,12 +224,12 @@ class PoissonLogNormal(Schedule):
         self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k - 1])
 
     def _mu(self, scale: float = 1.0) -> float:
-        rate = np.maximum(self.total * scale - 1.0, 1e-9)  # a curriculum may begin at one loop
+        rate = np.maximum(self.total * scale - 1.0, 1e-9)  # a curriculum may start at one loop
         return math.log(rate) - self.sigma**2 / 2
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
         rate = rng.lognormal(self._mu(scale), self.sigma, size=count)
-        # numpy refuses rates that no cap would leave standing anyway
+        # numpy rejects larger rates; every cap is far below them
         return self._clip(1 + rng.poisson(np.minimum(rate, 1e6)))
 
 

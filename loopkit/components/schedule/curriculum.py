@@ -12,11 +12,9 @@ from loopkit.components.schedule import Poisson, Schedule
 from loopkit.errors import UserError
 from loopkit.registry import AtMost, Factory, Share, register, use
 
-Shape = Literal["linear", "one_minus_sqrt"]
-
 
 def _progress(step: int, num_steps: int, ramp: int | float, shape: Literal["linear", "one_minus_sqrt"]) -> float:
-    """How far a ramp has come, 0 to 1."""
+    """Progress of a ramp, 0 to 1."""
     length = ramp if isinstance(ramp, int) else ramp * num_steps
     t = min(step / length, 1.0) if length > 0 else 1.0
     return t if shape == "linear" else 1 - math.sqrt(1 - t)
@@ -94,17 +92,17 @@ class PoissonCurriculum(Poisson):
         super().__init__(mean=mean, min=min, max=max)
         if backprop > mean:
             raise UserError(f"schedule 'poisson_curriculum': backprop {backprop} is more than the mean, {mean}")
-        self.most, self.ramps, self.ramp, self.shape = backprop, ramps, ramp, shape
+        self.max_backprop, self.ramps, self.ramp, self.shape = backprop, ramps, ramp, shape
 
     def scale(self, step: int, num_steps: int) -> float:
         p = 1.0 if self.ramps == "backward" else _progress(step, num_steps, self.ramp, self.shape)
-        return (_up(p * (self.rate - self.most)) + self.backprop(step, num_steps)) / self.rate
+        return (_round_up(p * (self.rate - self.max_backprop)) + self.backprop(step, num_steps)) / self.rate
 
     def backprop(self, step: int, num_steps: int) -> int:
         p = 1.0 if self.ramps == "forward" else _progress(step, num_steps, self.ramp, self.shape)
-        return max(_up(p * self.most), 1)
+        return max(_round_up(p * self.max_backprop), 1)
 
 
-def _up(loops: float) -> int:
-    """The next whole number, where a sum of rounding errors is not one loop more."""
+def _round_up(loops: float) -> int:
+    """Round up; the tolerance keeps a rounding error from adding a loop."""
     return math.ceil(loops - 1e-9)
