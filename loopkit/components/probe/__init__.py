@@ -140,4 +140,4 @@ def nll(t: Trajectory, s: Tensor, k: int, at: int, dtype: torch.dtype) -> Tensor
         ``[B, T]`` in nats, 0 where a token is not scored.
     """
     with torch.autocast(s.device.type, enabled=False):
-        return t.score(t.model.read(s, k, at, dtype, within=t))
+        return t.score(t.read(s, k, at, dtype=dtype))
