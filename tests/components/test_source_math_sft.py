@@ -222,7 +222,7 @@ def test_no_length_leaves_an_empty_target(shared: Path, tmp_path: Path, length: 
     ]
     made = source(tmp_path, rows)
     facts = write_store(
-        tmp_path, example_pieces(made.documents("train"), None), tokenizer, examples=True, tell=lambda _: None
+        tmp_path, example_pieces(made.documents("train"), None), tokenizer, examples=True, progress=lambda _: None
     )
     examples = PaddedExamples(TokenStore(CacheEntry(tmp_path, facts)), length)
     for index, row in enumerate(rows):
