@@ -260,7 +260,7 @@ def test_word_level_wikitext_in_place_of_the_raw_one(shared: Path, tmp_path: Pat
     """The paper's recipe on the text that is at hand: it works, and says what it is."""
     source = {"type": "wikitext", "variant": "103-raw", "path": str(shared / "data/wikitext-2")}
     recipe = real(source | {"join": "\n\n", "drop_empty": True}, PAPER)
-    with pytest.warns(DataWarning, match="the train split in .*wikitext-2 has <unk> in it"):
+    with pytest.warns(DataWarning, match="the train split in .*wikitext-2 contains <unk>"):
         prepared = prepare(recipe, cache=tmp_path)
     assert prepared.tokenizer.size == 20_000
     report = prepared.splits["train"].report
