@@ -113,22 +113,22 @@ class Muon(OptimizerRule):
 
     orthogonal(u) is torch's: a few rounds of a quintic Newton-Schulz iteration in bf16 that bring the singular values
     of u near 1 (0.7 to 1.2), slow on a CPU without bf16 instructions. It takes trained parameters of two dimensions
-    with more than one row and column; tables, the head, gains and biases go to ``others``.
+    with more than one row and column; tables, the head, gains and biases go to ``fallback``.
 
     Args:
         weight_decay: Decay of the matrices per step, times the learning rate.
         momentum: Share of the average gradient that is kept.
         nesterov: Whether to look ahead, as in u above; otherwise u = b.
-        rounds: Of the Newton-Schulz iteration, fewer than 100.
+        ns_steps: Newton-Schulz iterations, fewer than 100.
         scale: s for n rows and m columns: ``shape`` is sqrt(max(1, n / m)), Jordan's; ``rms`` is 0.2 sqrt(max(n, m)),
             which gives updates the size of AdamW's, so that both share one learning rate (Moonshot's).
         split: Whether matrices that a component keeps in one, as queries, keys and values, are each made orthogonal.
-        except_for: Names of matrices, as globs such as ``injection.*``, that ``others`` takes as well.
-        others: What updates everything else.
-        rates: Factors on the learning rate of what ``others`` takes, by role: embedding, head, vector, matrix.
+        exclude: Names of matrices, as globs such as ``injection.*``, that ``fallback`` updates as well.
+        fallback: Optimizer of all other parameters.
+        lr_scales: Factors on the learning rate of the fallback's parameters, by role: embedding, head, vector, matrix.
 
     Raises:
-        ValueError: If a pattern of ``except_for`` matches none of the matrices.
+        ValueError: If a pattern of ``exclude`` matches none of the matrices.
 
     Paper: Jordan et al., Muon (2024), with the scale of Liu et al. (2025). Under ZeRO 1 and 2, where a rank holds a
     part of every group, ranks gather the momentum, and each makes orthogonal the matrices that it holds a part of.
@@ -140,16 +140,16 @@ class Muon(OptimizerRule):
         weight_decay: NonNegativeFloat = 0.1,
         momentum: Fraction = 0.95,
         nesterov: bool = True,
-        rounds: Annotated[PositiveInt, Lt(100)] = 5,
+        ns_steps: Annotated[PositiveInt, Lt(100)] = 5,
         scale: Literal["shape", "rms"] = "rms",
         split: bool = True,
-        except_for: list[str] | None = None,
-        others: Factory[OptimizerRule] = use("adamw"),
-        rates: dict[Literal["embedding", "head", "vector", "matrix"], PositiveFloat] | None = None,
+        exclude: list[str] | None = None,
+        fallback: Factory[OptimizerRule] = use("adamw"),
+        lr_scales: dict[Literal["embedding", "head", "vector", "matrix"], PositiveFloat] | None = None,
     ) -> None:
         self.weight_decay, self.momentum, self.nesterov = weight_decay, momentum, nesterov
-        self.rounds, self.scale, self.split = rounds, scale, split
-        self.except_for, self.rates, self.others = except_for or [], rates or {}, others()
+        self.ns_steps, self.scale, self.split = ns_steps, scale, split
+        self.exclude, self.lr_scales, self.fallback = exclude or [], lr_scales or {}, fallback()
 
     def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
         matrices, rest = self._sort(groups)
@@ -164,31 +164,31 @@ class Muon(OptimizerRule):
             }
             for group in matrices
         ]
-        others = self.others.build(rest) if rest else None
+        others = self.fallback.build(rest) if rest else None
         roles = {id(parameter): group.role for group in rest for parameter in group.params}
         for made in others.param_groups if others else ():
-            if (rate := self.rates.get(roles[id(made["params"][0])])) is not None:
+            if (rate := self.lr_scales.get(roles[id(made["params"][0])])) is not None:
                 made["lr_scale"] = made.get("lr_scale", 1.0) * rate
-        return HybridMuon(settings, others, rounds=self.rounds, scale=self.scale)
+        return HybridMuon(settings, others, ns_steps=self.ns_steps, scale=self.scale)
 
     def state_numbers(self, groups: list[ParameterGroup]) -> int:
         matrices, rest = self._sort(groups)
-        return sum(p.numel() for group in matrices for p in group.params) + self.others.state_numbers(rest)
+        return sum(p.numel() for group in matrices for p in group.params) + self.fallback.state_numbers(rest)
 
     def _sort(self, groups: list[ParameterGroup]) -> tuple[list[ParameterGroup], list[ParameterGroup]]:
         """The groups of matrices, and those of everything else; none is empty."""
         known = [name for group in groups if group.role == "matrix" for name in group.names]
-        for pattern in self.except_for:
+        for pattern in self.exclude:
             if not any(fnmatchcase(name, pattern) for name in known):
                 some = ", ".join(known[:3])
-                raise UserError(f"train.optimizer.except_for: no matrix matches {pattern!r}; there are {some}, ...")
+                raise UserError(f"train.optimizer.exclude: no matrix matches {pattern!r}; there are {some}, ...")
         mine = [[self._takes(group, n) for n in range(len(group.params))] for group in groups]
         theirs = [[not taken for taken in flags] for flags in mine]
         return _parts(groups, mine), _parts(groups, theirs)
 
     def _takes(self, group: ParameterGroup, index: int) -> bool:
         shape = group.params[index].shape
-        spared = group.names and any(fnmatchcase(group.names[index], pattern) for pattern in self.except_for)
+        spared = group.names and any(fnmatchcase(group.names[index], pattern) for pattern in self.exclude)
         return group.role == "matrix" and len(shape) == 2 and min(shape) > 1 and not spared
 
     def _shapes(self, parameter: nn.Parameter, group: ParameterGroup) -> list[tuple[int, int]]:
@@ -214,14 +214,14 @@ class HybridMuon(torch.optim.Optimizer):
     Args:
         matrices: Groups with ``shapes``: for each parameter the rows and columns of the matrices in it, top to bottom.
         others: Over everything else; its groups become groups of this optimizer. ``None``: there is nothing else.
-        rounds: Of the Newton-Schulz iteration.
+        ns_steps: Newton-Schulz iterations.
         scale: ``shape`` or ``rms``.
     """
 
     def __init__(
-        self, matrices: list[dict[str, Any]], others: torch.optim.Optimizer | None, *, rounds: int, scale: str
+        self, matrices: list[dict[str, Any]], others: torch.optim.Optimizer | None, *, ns_steps: int, scale: str
     ) -> None:
-        self.others, self.rounds = others, rounds
+        self.others, self.ns_steps = others, ns_steps
         self.adjust = {"shape": "original", "rms": "match_rms_adamw"}[scale]
         super().__init__([*matrices, *(others.param_groups if others else [])], {"lr": 0.0})
         self.defaults = {**(others.defaults if others else {}), **self.defaults}
@@ -276,7 +276,7 @@ class HybridMuon(torch.optim.Optimizer):
             weight_decay=0.0,
             momentum=0.0,
             nesterov=False,
-            ns_steps=self.rounds,
+            ns_steps=self.ns_steps,
             adjust_lr_fn=self.adjust,
         ).step()
         return [target.detach() for target in targets]

@@ -183,8 +183,8 @@ class ExitImprovement(Supervision):
     Args:
         k: Slope of the wanted probability of going on, per nat, > 0.
         gamma: Improvement at which stopping and going on are worth the same, in nats.
-        asks: Which gate learns from loop j: ``after`` that of loop j, which has seen the improvement (the paper), or
-            ``before`` that of loop j - 1, whose decision it was.
+        gate_index: Which gate learns from loop j: ``after`` trains the gate of loop j, whose input contains the
+            improvement (the paper); ``before`` the gate of loop j - 1, which decided about loop j.
 
     Paper: It does not state k and gamma; the defaults are a third party's.
     """
@@ -194,10 +194,10 @@ class ExitImprovement(Supervision):
         *,
         k: PositiveFloat = 50.0,
         gamma: NonNegativeFloat = 0.005,
-        asks: Literal["after", "before"] = "after",
+        gate_index: Literal["after", "before"] = "after",
     ) -> None:
         super().__init__()
-        self.slope, self.gamma, self.asks = k, gamma, asks
+        self.slope, self.gamma, self.gate_index = k, gamma, gate_index
 
     def loops(self, total: int) -> Sequence[int]:
         return range(1, total + 1)
@@ -208,7 +208,7 @@ class ExitImprovement(Supervision):
         with torch.no_grad():
             nll_KBT = t.nll(ks)
             wanted = ((nll_KBT[:-1] - nll_KBT[1:]).clamp(min=0) - self.gamma).mul(self.slope).sigmoid()
-        asked = gates_KBT[1:] if self.asks == "after" else gates_KBT[:-1]
+        asked = gates_KBT[1:] if self.gate_index == "after" else gates_KBT[:-1]
         bce = F.binary_cross_entropy_with_logits(-asked, wanted.to(asked.dtype), reduction="none")
         share = _shares(bce, ran) * t.batch.scored
         loss = over_scored((bce * share).sum(dim=0), t) + 0.0 * gates_KBT.sum()

@@ -85,14 +85,18 @@ class Split:
         return Windows(self.store, length, length if stride is None else stride, pad=self.pad)
 
     def scoring(
-        self, length: int, stride: int | None = None, protocol: Protocol = "once", max_tokens: int | None = None
+        self,
+        length: int,
+        stride: int | None = None,
+        protocol: Protocol = "non_overlapping",
+        max_tokens: int | None = None,
     ) -> Scoring:
         """Sequences to evaluate on, with exact denominators.
 
         Args:
             length: Inputs of a window.
-            stride: Tokens a window moves on; by default ``length``, or half of it under ``paper_a``.
-            protocol: ``once`` scores each token once, ``paper_a`` overlapping windows in full.
+            stride: Tokens a window moves on; by default ``length``, or half of it under ``half_overlap``.
+            protocol: ``non_overlapping`` scores each token once, ``half_overlap`` overlapping windows in full.
             max_tokens: Score a slice from the start of at most this many tokens, which ends where words and bytes are
                 known exactly.
 

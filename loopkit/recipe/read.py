@@ -72,7 +72,7 @@ def read_file(file: Path, shown: str = "") -> Node:
     node = read_text(text, whole)
     if not isinstance(node.value, dict):
         found = "empty" if node.value is None else f"a {type(node.value).__name__}"
-        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 1'")
+        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 2'")
     return node
 
 
@@ -111,15 +111,16 @@ class _Reader:
         self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def of(self, event: yaml.Event) -> Origin:
-        """The origin of the line in which an event starts."""
-        return self.at(event.start_mark.line if event.start_mark else 0)
+        """The origin of the place at which an event starts."""
+        mark = event.start_mark
+        return self.at(mark.line, mark.column) if mark else self.at(0)
 
-    def at(self, line: int) -> Origin:
-        """The origin of a line, counted from zero."""
+    def at(self, line: int, column: int = 0) -> Origin:
+        """The origin of a place; lines and columns are counted from zero."""
         if not self.origin.file:
             return self.origin
         text = self.lines[line] if line < len(self.lines) else ""
-        return Origin(self.origin.layer, self.origin.file, line + 1, text, self.origin.folder)
+        return Origin(self.origin.layer, self.origin.file, line + 1, text, self.origin.folder, column)
 
     def document(self) -> Node:
         next(self.events)

@@ -17,7 +17,8 @@ from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
 from loopkit.recipe.read import plain_scalar
-from loopkit.recipe.resolve import Resolver
+from loopkit.recipe.renames import warn_of_old_files
+from loopkit.recipe.resolve import Known, Resolver
 from loopkit.recipe.settings import layers_of, settings_of, without_effect
 from loopkit.recipe.suppress import RootCauses
 from loopkit.recipe.validation.combinations import OF_EVALUATION, RULES, check
@@ -191,6 +192,8 @@ def compose(
     """
     settings = settings_of([*overrides(texts), *above])
     written = [*layers.bodies, *layers.chosen(profiles), *layers_of(settings)]
+    if not saved:
+        warn_of_old_files(layers.bodies)
     # a sweep says which recipes there are, and is no part of any of them
     stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
@@ -286,8 +289,6 @@ def component(kind: str, value: Any, *, among: Catalog | None = None, **known: A
     Raises:
         RecipeError: With every problem found.
     """
-    from loopkit.recipe.resolve import Known
-
     merger = Merger(catalog() if among is None else among, format_sections())
     node = merger.merge(None, from_plain(value, Origin("component")), Slot(kind))
     walk = Resolver(merger)

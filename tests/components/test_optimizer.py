@@ -65,7 +65,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 def muon(**options: Any) -> Muon:
-    return Muon(**({"others": AdamW, "weight_decay": 0.0, "momentum": 0.0, "scale": "shape"} | options))
+    return Muon(**({"fallback": AdamW, "weight_decay": 0.0, "momentum": 0.0, "scale": "shape"} | options))
 
 
 def direction(rule: Muon, gradients: list[Tensor], stacked: tuple[int, ...] = ()) -> Tensor:
@@ -162,15 +162,15 @@ def test_muon_takes_the_matrices_of_blocks_and_leaves_the_rest() -> None:
     assert matrices == [(4, 4), (4, 6), (3, 3)]
     assert others == [(5, 4), (1, 4), (2, 4, 4), (4,)]
     assert [group["weight_decay"] for group in built.param_groups] == [0.2, 0.0, 0.01, 0.01, 0.01]
-    matrices, others, _ = sorted_out(muon(except_for=["injection.*"]))
+    matrices, others, _ = sorted_out(muon(exclude=["injection.*"]))
     assert matrices == [(4, 4)]
     assert others == [(5, 4), (1, 4), (2, 4, 4), (4, 6), (4,), (3, 3)]
     with pytest.raises(ValueError, match=r"no matrix matches 'injektion\.\*'; there are core\.up\.weight"):
-        muon(except_for=["injektion.*"]).build(mixed())
+        muon(exclude=["injektion.*"]).build(mixed())
 
 
 def test_rates_scale_the_learning_rate_by_role() -> None:
-    _, _, built = sorted_out(muon(rates={"embedding": 10.0, "matrix": 0.5}))
+    _, _, built = sorted_out(muon(lr_scales={"embedding": 10.0, "matrix": 0.5}))
     scales = {group["name"]: group.get("lr_scale", 1.0) for group in built.param_groups if "shapes" not in group}
     assert scales == {"embedding": 10.0, "matrix": 0.5, "vector": 1.0}
     assert all("lr_scale" not in group for group in built.param_groups if "shapes" in group)
@@ -178,7 +178,7 @@ def test_rates_scale_the_learning_rate_by_role() -> None:
 
 def test_the_others_are_stepped_by_the_rule_given() -> None:
     ours, theirs = mixed(), mixed()
-    built = muon(others=lambda: AdamW(weight_decay=0.3, eps=1e-4)).build(ours)
+    built = muon(fallback=lambda: AdamW(weight_decay=0.3, eps=1e-4)).build(ours)
     alone = AdamW(weight_decay=0.3, eps=1e-4).build([theirs[0], theirs[2]])
     for seed in range(3):
         for group, other in zip(ours, theirs, strict=True):
