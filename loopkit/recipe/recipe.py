@@ -197,7 +197,7 @@ def compose(
     # a sweep says which recipes there are, and is no part of any of them
     stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
-    merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
+    merger = Merger(with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
     for layer in stack:
         composed = merger.merge(composed, layer, ROOT)
@@ -242,7 +242,7 @@ def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
         warnings.warn(message, stacklevel=4)
 
 
-def _with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
+def with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
     """The catalog with the components of the files that the recipe and the command line name."""
     files: dict[FilePath, Origin] = {file.resolve(): Origin("--plugins") for file in extra}
     for item in _plugin_nodes(stack):

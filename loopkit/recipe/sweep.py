@@ -79,7 +79,7 @@ def load_sweep(
             continue
         changed = f"-{_digest(list(texts))}" if texts else ""
         name = f"{resolved.name}{changed}-{'-'.join(labels[key, _said(node)] for key, node in chosen)}"
-        named = [(_present_key(key, resolved) if node.origin.format != FORMAT else key, node) for key, node in chosen]
+        named = [(present_key(key, resolved) if node.origin.format != FORMAT else key, node) for key, node in chosen]
         written = {key: _written(node.plain(), resolved.values, key) for key, node in named}
         words = tuple(f"{key}={json.dumps(value)}" for key, value in written.items())
         points.append(Point(name, {key: node.plain() for key, node in chosen}, resolved, words))
@@ -179,7 +179,7 @@ def _written(value: Any, values: Mapping[str, Any], key: str) -> Any:
     return found if type(found) is type(value) else value
 
 
-def _present_key(key: str, recipe: Recipe) -> str:
+def present_key(key: str, recipe: Recipe) -> str:
     """Return a dotted key of format 1 with the names that its parts have now."""
     schema: Schema | None = format_sections()["Sections"]
     path: tuple[str, ...] = ()
