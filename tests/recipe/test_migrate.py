@@ -45,7 +45,7 @@ def test_only_the_names_change(write) -> None:  # type: ignore[no-untyped-def]
     write(name="parent.yaml")
     file = write(
         "loopkit: 1  # the format\nextends: parent.yaml\n"
-        'model: {injection: add, start: {"cut": 3, type: normal}, position: {type: rope, pairing: "neighbours"}}\n'
+        'model: {injection: add, start: {"cut": 3, type: normal}, position: {pairing: "neighbours"}}\n'
         "evaluate:\n  # texts and cut are words of this comment\n  texts:   eval\n"
         "  protocol:\n    paper_a\n"
         "sweep:\n  grid:\n    model.start.cut: [2, 3]\n    evaluate.protocol: [once, paper_a]\n",
@@ -53,7 +53,7 @@ def test_only_the_names_change(write) -> None:  # type: ignore[no-untyped-def]
     )
     assert migrated_text(file) == (
         "loopkit: 2  # the format\nextends: parent.yaml\n"
-        'model: {injection: add, start: {"truncate": 3, type: normal}, position: {type: rope, pairing: "interleaved"}}\n'
+        'model: {injection: add, start: {"truncate": 3, type: normal}, position: {pairing: "interleaved"}}\n'
         "evaluate:\n  # texts and cut are words of this comment\n  generation:   eval\n"
         "  protocol:\n    half_overlap\n"
         "sweep:\n  grid:\n    model.start.truncate: [2, 3]\n    evaluate.protocol: [non_overlapping, half_overlap]\n"
