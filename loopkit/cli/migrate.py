@@ -20,7 +20,7 @@ def command(files: tuple[Path, ...], check: bool) -> None:
     file would change.
     """
     from loopkit.errors import file_errors
-    from loopkit.recipe.migrate import changed_lines, migrated_text
+    from loopkit.recipe.migration.rewrite import changed_lines, migrated_text
     from loopkit.runs import write_text
 
     texts = {file: migrated_text(file) for file in files}

@@ -22,8 +22,8 @@ from loopkit.recipe.format_train import (
     StateNormConfig,
     TrainConfig,
 )
-from loopkit.registry.options import AtMost, Fraction, use
-from loopkit.registry.spec import Spec
+from loopkit.registry.options import AtMost, Fraction
+from loopkit.registry.spec import Spec, use
 
 __all__ = [
     "BestConfig",

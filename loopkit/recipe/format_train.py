@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, MinLen
 from pydantic import PositiveFloat, PositiveInt
 
-from loopkit.registry.options import use
-from loopkit.registry.spec import Spec
+from loopkit.registry.spec import Spec, use
 
 
 @dataclass(frozen=True, kw_only=True)

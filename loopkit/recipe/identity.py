@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loopkit.recipe.migration.renames import is_old, new_type, rename_plain
 from loopkit.recipe.node import Path
-from loopkit.recipe.renames import is_old, new_type, rename_plain
 from loopkit.registry.schema import Option, Schema, SectionRef, Slot, SlotList, SlotMap
 
 LABELS = ("loopkit", "description", "paper", "extends", "profiles")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopkit.recipe.migration.renames import Replacement, rename_keys_of_types, rename_options, rename_type
 from loopkit.recipe.node import Node, Problem, RecipeError
-from loopkit.recipe.renames import Replacement, rename_keys_of_types, rename_options, rename_type
 from loopkit.registry.catalog import Catalog, ComponentError
 from loopkit.registry.schema import MISSING, Annotation, Leaf, Option, Schema, SectionRef, Slot, SlotList, SlotMap
 

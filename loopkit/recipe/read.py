@@ -165,3 +165,23 @@ class _Reader:
                 _refuse(here, f"key '{key.value[:80]}' is written twice", f"the first is in line {first.line}")
             entries[key.value] = self.value(next(self.events), depth + 1, here)
         return Node(entries, origin)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.2 would read as another type, and writes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if plain_scalar(text) == text and isinstance(plain_scalar(text), str) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def yaml_text(values: Any) -> str:
+    """Write plain data as YAML that reads back as the same data under YAML 1.2."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

@@ -9,15 +9,13 @@ from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
-import yaml
-
 from loopkit.recipe.format import Sections
 from loopkit.recipe.identity import RecipeIdentity
 from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
+from loopkit.recipe.migration.renames import warn_of_old_files
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
-from loopkit.recipe.read import plain_scalar
-from loopkit.recipe.renames import warn_of_old_files
+from loopkit.recipe.read import yaml_text
 from loopkit.recipe.resolve import Known, Resolver
 from loopkit.recipe.settings import layers_of, settings_of, without_effect
 from loopkit.recipe.suppress import RootCauses
@@ -84,26 +82,6 @@ def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
             return None
 
     return RecipeIdentity(format_sections(), schema_of).completed(saved)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would read as another type, and writes no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if plain_scalar(text) == text and isinstance(plain_scalar(text), str) else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def yaml_text(values: Any) -> str:
-    """Plain data as YAML that reads back as the same data under YAML 1.2."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @cache

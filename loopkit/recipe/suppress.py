@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from loopkit.recipe.migration.renames import hint_for
 from loopkit.recipe.node import Path, Problem
-from loopkit.recipe.renames import hint_for
 from loopkit.recipe.resolve import Resolver, UnknownKey
 from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean

@@ -14,9 +14,9 @@ from typing import Any
 
 from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
+from loopkit.recipe.migration.renames import new_option, new_type
 from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError
 from loopkit.recipe.recipe import Recipe, compose, format_sections
-from loopkit.recipe.renames import new_option, new_type
 from loopkit.recipe.resolve import Resolver
 from loopkit.recipe.suppress import RootCauses
 from loopkit.registry.catalog import catalog

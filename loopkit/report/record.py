@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.errors import FileError, UserError, file_errors
-from loopkit.recipe.renames import read_protocol
+from loopkit.recipe.migration.renames import read_protocol
 from loopkit.runs import RunFolder, read_metrics, read_provenance
 
 Json = Mapping[str, Any]

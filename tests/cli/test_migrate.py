@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from loopkit.cli import main
 from loopkit.exit_codes import ExitCode
 
-ORIGINAL = Path(__file__).parents[1] / "recipe" / "format_1" / "parcae_small.yaml"
+ORIGINAL = Path(__file__).parents[1] / "recipe" / "migration" / "format_1" / "parcae_small.yaml"
 
 
 @pytest.fixture

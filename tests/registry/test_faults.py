@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from loopkit.cli.main import Commands, main
 from loopkit.registry.catalog import Catalog, builtin_offers, catalog
-from loopkit.registry.plugins import installed_offers, module_file, module_folder
+from loopkit.registry.module_files import module_file, module_folder
+from loopkit.registry.plugins import installed_offers
 from loopkit.registry.spec import Spec
 from tests.registry.test_catalog import SOURCE, install
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from loopkit.errors import file_errors
 from loopkit.recipe.layers import Layers, load_layers
 from loopkit.recipe.merge import Merger
+from loopkit.recipe.migration.renames import Replacement
 from loopkit.recipe.node import FORMAT, Node, Problem, RecipeError
 from loopkit.recipe.recipe import ROOT, compose, format_sections, with_plugins
-from loopkit.recipe.renames import Replacement
 from loopkit.recipe.sweep import present_key
 from loopkit.registry.catalog import catalog
 

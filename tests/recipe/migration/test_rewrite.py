@@ -11,10 +11,10 @@ import pytest
 
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.recipe.layers import load_layers
-from loopkit.recipe.migrate import changed_lines, migrated_text
+from loopkit.recipe.migration.rewrite import changed_lines, migrated_text
 
 ORIGINALS = Path(__file__).parent / "format_1"
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[3] / "recipes"
 
 
 def shipped(name: str) -> Path:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from loopkit.recipe import Recipe, RecipeError, load_recipe
+from loopkit.recipe.migration.renames import OPTIONS, TYPES, read_protocol
 from loopkit.recipe.recipe import completed_values, format_sections
-from loopkit.recipe.renames import OPTIONS, TYPES, read_protocol
 from loopkit.recipe.sweep import load_sweep
 from loopkit.registry.catalog import catalog
 
