@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write up a run, or put several side by side.",
     "list": "List components and recipes.",
     "show": "Show a recipe or a component.",
+    "migrate": "Rewrite recipes of an older format in the present one.",
     "schema": "Write the JSON schema that editors use.",
     "new": "Begin a plugin or a recipe.",
     "doctor": "Show versions, device and plugins.",

@@ -78,19 +78,19 @@ class Concat(Injection):
 
     Args:
         bias: Whether to learn an offset.
-        first: What the matrix is at first: ``drawn`` by ``init``, or such that u is the ``state`` or the ``input``. A
-            loop made of a pretrained model's layers goes on from that model with ``input``.
+        init: Initial matrix: ``random``, by the model's ``init``, or such that u is the ``state`` or the ``input``.
+            With ``input``, a loop made of a pretrained model's layers starts as that model.
     """
 
-    def __init__(self, width: int, *, bias: bool = False, first: Literal["drawn", "state", "input"] = "drawn") -> None:
+    def __init__(self, width: int, *, bias: bool = False, init: Literal["random", "state", "input"] = "random") -> None:
         super().__init__()
         self.mix = nn.Linear(2 * width, width, bias=bias)
-        self.first = first
+        self.init = init
 
     def reset_parameters(self) -> None:
-        if self.first != "drawn":
+        if self.init != "random":
             of_state, of_input = self.mix.weight.detach().chunk(2, dim=1)
-            passed, stopped = (of_state, of_input) if self.first == "state" else (of_input, of_state)
+            passed, stopped = (of_state, of_input) if self.init == "state" else (of_input, of_state)
             nn.init.eye_(passed)
             nn.init.zeros_(stopped)
 

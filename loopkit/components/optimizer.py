@@ -6,6 +6,7 @@ The trainer sorts the parameters into groups and sets every group's ``lr`` befor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -29,12 +30,12 @@ class ParameterGroup:
     """Parameters of one role.
 
     Args:
-        name: What the group is called in logs and checkpoints.
+        name: Name of the group in logs and checkpoints.
         params: The parameters, in the order of the model.
         role: ``matrix`` for two or more dimensions inside of blocks, ``embedding`` and ``head`` for tables of the
             vocabulary and of positions wherever they stand, ``vector`` for all else.
-        decay: False where a component has said that weight decay would change what it means.
-        names: What each parameter is called in the model; empty where nobody knows.
+        decay: False if a component declares that weight decay would change its meaning.
+        names: Name of each parameter in the model; empty if unknown.
         stacked: For parameters that hold several matrices one below the other, by identity: the rows of each.
     """
 
@@ -50,7 +51,7 @@ class OptimizerRule:
     """How gradients become updates."""
 
     def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
-        """Make the optimizer.
+        """Build the optimizer.
 
         Args:
             groups: All trained parameters, each in exactly one group.
@@ -62,7 +63,7 @@ class OptimizerRule:
         raise NotImplementedError
 
     def state_numbers(self, groups: list[ParameterGroup]) -> int:
-        """How many numbers the state holds, counters apart: two for each parameter unless a rule says otherwise."""
+        """Return the count of numbers in the state, without counters; by default two for each parameter."""
         return 2 * sum(parameter.numel() for group in groups for parameter in group.params)
 
 
@@ -106,32 +107,32 @@ class AdamW(OptimizerRule):
 
 @register("optimizer", "muon", paper="arXiv:2502.16982", needs={"whole_matrices"})
 class Muon(OptimizerRule):
-    """Momentum made orthogonal for the matrices of the blocks, another optimizer for everything else.
+    """Orthogonalized momentum for the matrices of the blocks, another optimizer for all other parameters.
 
     b ← momentum · b + (1 - momentum) · g,   u = momentum · b + (1 - momentum) · g,
     p ← p - lr · (s · orthogonal(u) + weight_decay · p)
 
-    orthogonal(u) is torch's: a few rounds of a quintic Newton-Schulz iteration in bf16 that bring the singular values
-    of u near 1 (0.7 to 1.2), slow on a CPU without bf16 instructions. It takes trained parameters of two dimensions
-    with more than one row and column; tables, the head, gains and biases go to ``others``.
+    orthogonal(u) is the one of ``torch.optim.Muon``: a quintic Newton-Schulz iteration in bf16 that brings the singular
+    values of u near 1 (0.7 to 1.2); it is slow on a CPU without bf16 instructions. Muon updates trained parameters of
+    two dimensions with more than one row and column; ``fallback`` updates tables, the head, gains and biases.
 
     Args:
         weight_decay: Decay of the matrices per step, times the learning rate.
         momentum: Share of the average gradient that is kept.
         nesterov: Whether to look ahead, as in u above; otherwise u = b.
-        rounds: Of the Newton-Schulz iteration, fewer than 100.
+        ns_steps: Newton-Schulz iterations, fewer than 100.
         scale: s for n rows and m columns: ``shape`` is sqrt(max(1, n / m)), Jordan's; ``rms`` is 0.2 sqrt(max(n, m)),
-            which gives updates the size of AdamW's, so that both share one learning rate (Moonshot's).
-        split: Whether matrices that a component keeps in one, as queries, keys and values, are each made orthogonal.
-        except_for: Names of matrices, as globs such as ``injection.*``, that ``others`` takes as well.
-        others: What updates everything else.
-        rates: Factors on the learning rate of what ``others`` takes, by role: embedding, head, vector, matrix.
+            which gives updates of the size of AdamW's, so that both share one learning rate (Moonshot's).
+        split: Whether matrices stacked in one parameter, as queries, keys and values, are orthogonalized separately.
+        exclude: Names of matrices, as globs such as ``injection.*``, that ``fallback`` updates as well.
+        fallback: Optimizer of all other parameters.
+        lr_scales: Factors on the learning rate of the fallback's parameters, by role: embedding, head, vector, matrix.
 
     Raises:
-        ValueError: If a pattern of ``except_for`` matches none of the matrices.
+        ValueError: If a pattern of ``exclude`` matches none of the matrices.
 
     Paper: Jordan et al., Muon (2024), with the scale of Liu et al. (2025). Under ZeRO 1 and 2, where a rank holds a
-    part of every group, ranks gather the momentum, and each makes orthogonal the matrices that it holds a part of.
+    part of every group, ranks gather the updates, and each orthogonalizes the matrices that it holds a part of.
     """
 
     def __init__(
@@ -140,19 +141,19 @@ class Muon(OptimizerRule):
         weight_decay: NonNegativeFloat = 0.1,
         momentum: Fraction = 0.95,
         nesterov: bool = True,
-        rounds: Annotated[PositiveInt, Lt(100)] = 5,
+        ns_steps: Annotated[PositiveInt, Lt(100)] = 5,
         scale: Literal["shape", "rms"] = "rms",
         split: bool = True,
-        except_for: list[str] | None = None,
-        others: Factory[OptimizerRule] = use("adamw"),
-        rates: dict[Literal["embedding", "head", "vector", "matrix"], PositiveFloat] | None = None,
+        exclude: list[str] | None = None,
+        fallback: Factory[OptimizerRule] = use("adamw"),
+        lr_scales: dict[Literal["embedding", "head", "vector", "matrix"], PositiveFloat] | None = None,
     ) -> None:
         self.weight_decay, self.momentum, self.nesterov = weight_decay, momentum, nesterov
-        self.rounds, self.scale, self.split = rounds, scale, split
-        self.except_for, self.rates, self.others = except_for or [], rates or {}, others()
+        self.ns_steps, self.scale, self.split = ns_steps, scale, split
+        self.exclude, self.lr_scales, self.fallback = exclude or [], lr_scales or {}, fallback()
 
     def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
-        matrices, rest = self._sort(groups)
+        matrices, remaining = self._split(groups)
         settings: list[dict[str, Any]] = [
             {
                 "params": group.params,
@@ -164,75 +165,73 @@ class Muon(OptimizerRule):
             }
             for group in matrices
         ]
-        others = self.others.build(rest) if rest else None
-        roles = {id(parameter): group.role for group in rest for parameter in group.params}
-        for made in others.param_groups if others else ():
-            if (rate := self.rates.get(roles[id(made["params"][0])])) is not None:
-                made["lr_scale"] = made.get("lr_scale", 1.0) * rate
-        return HybridMuon(settings, others, rounds=self.rounds, scale=self.scale)
+        fallback = self.fallback.build(remaining) if remaining else None
+        roles = {id(parameter): group.role for group in remaining for parameter in group.params}
+        for settings_of_group in fallback.param_groups if fallback else ():
+            if (lr_scale := self.lr_scales.get(roles[id(settings_of_group["params"][0])])) is not None:
+                settings_of_group["lr_scale"] = settings_of_group.get("lr_scale", 1.0) * lr_scale
+        return HybridMuon(settings, fallback, ns_steps=self.ns_steps, scale=self.scale)
 
     def state_numbers(self, groups: list[ParameterGroup]) -> int:
-        matrices, rest = self._sort(groups)
-        return sum(p.numel() for group in matrices for p in group.params) + self.others.state_numbers(rest)
+        matrices, remaining = self._split(groups)
+        return sum(p.numel() for group in matrices for p in group.params) + self.fallback.state_numbers(remaining)
 
-    def _sort(self, groups: list[ParameterGroup]) -> tuple[list[ParameterGroup], list[ParameterGroup]]:
-        """The groups of matrices, and those of everything else; none is empty."""
-        known = [name for group in groups if group.role == "matrix" for name in group.names]
-        for pattern in self.except_for:
-            if not any(fnmatchcase(name, pattern) for name in known):
-                some = ", ".join(known[:3])
-                raise UserError(f"train.optimizer.except_for: no matrix matches {pattern!r}; there are {some}, ...")
-        mine = [[self._takes(group, n) for n in range(len(group.params))] for group in groups]
-        theirs = [[not taken for taken in flags] for flags in mine]
-        return _parts(groups, mine), _parts(groups, theirs)
+    def _split(self, groups: list[ParameterGroup]) -> tuple[list[ParameterGroup], list[ParameterGroup]]:
+        """Return the groups of matrices and the groups of all other parameters; no group is empty."""
+        names = [name for group in groups if group.role == "matrix" for name in group.names]
+        for pattern in self.exclude:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                examples = ", ".join(names[:3])
+                raise UserError(f"train.optimizer.exclude: no matrix matches {pattern!r}; there are {examples}, ...")
+        is_matrix = [[self._is_matrix(group, index) for index in range(len(group.params))] for group in groups]
+        is_other = [[not flag for flag in flags] for flags in is_matrix]
+        return _select(groups, is_matrix), _select(groups, is_other)
 
-    def _takes(self, group: ParameterGroup, index: int) -> bool:
+    def _is_matrix(self, group: ParameterGroup, index: int) -> bool:
         shape = group.params[index].shape
-        spared = group.names and any(fnmatchcase(group.names[index], pattern) for pattern in self.except_for)
-        return group.role == "matrix" and len(shape) == 2 and min(shape) > 1 and not spared
+        excluded = group.names and any(fnmatchcase(group.names[index], pattern) for pattern in self.exclude)
+        return group.role == "matrix" and len(shape) == 2 and min(shape) > 1 and not excluded
 
     def _shapes(self, parameter: nn.Parameter, group: ParameterGroup) -> list[tuple[int, int]]:
         rows, columns = parameter.shape
-        stacked = group.stacked.get(id(parameter), (rows,)) if self.split else (rows,)
-        return [(part, columns) for part in stacked]
+        parts = group.stacked.get(id(parameter), (rows,)) if self.split else (rows,)
+        return [(part, columns) for part in parts]
 
 
-def _parts(groups: list[ParameterGroup], flags: list[list[bool]]) -> list[ParameterGroup]:
-    """Of each group the flagged parameters, where there are any."""
+def _select(groups: list[ParameterGroup], flags: list[list[bool]]) -> list[ParameterGroup]:
+    """Return the flagged parameters of each group; groups without any are left out."""
     return [
-        replace(group, params=list(compress(group.params, kept)), names=tuple(compress(group.names, kept)))
-        for group, kept in zip(groups, flags, strict=True)
-        if any(kept)
+        replace(group, params=list(compress(group.params, selected)), names=tuple(compress(group.names, selected)))
+        for group, selected in zip(groups, flags, strict=True)
+        if any(selected)
     ]
 
 
 class HybridMuon(torch.optim.Optimizer):
-    """Groups with ``shapes`` are matrices for Muon; another optimizer steps the rest, on the state of this one.
+    """Muon for the groups with ``shapes``, another optimizer for the other groups; both keep their state here.
 
     ZeRO 1 and 2 replace the parameters of a group by this rank's part of them, laid end to end in one flat tensor.
 
     Args:
         matrices: Groups with ``shapes``: for each parameter the rows and columns of the matrices in it, top to bottom.
-        others: Over everything else; its groups become groups of this optimizer. ``None``: there is nothing else.
-        rounds: Of the Newton-Schulz iteration.
+        fallback: Optimizer of all other parameters, if there are any; its groups become groups of this optimizer.
+        ns_steps: Newton-Schulz iterations.
         scale: ``shape`` or ``rms``.
     """
 
     def __init__(
-        self, matrices: list[dict[str, Any]], others: torch.optim.Optimizer | None, *, rounds: int, scale: str
+        self, matrices: list[dict[str, Any]], fallback: torch.optim.Optimizer | None, *, ns_steps: int, scale: str
     ) -> None:
-        self.others, self.rounds = others, rounds
-        self.adjust = {"shape": "original", "rms": "match_rms_adamw"}[scale]
-        super().__init__([*matrices, *(others.param_groups if others else [])], {"lr": 0.0})
-        self.defaults = {**(others.defaults if others else {}), **self.defaults}
+        self.fallback, self.ns_steps, self.scale = fallback, ns_steps, scale
+        super().__init__([*matrices, *(fallback.param_groups if fallback else [])], {"lr": 0.0})
+        self.defaults = {**(fallback.defaults if fallback else {}), **self.defaults}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every group there is: ZeRO hands over one at a time."""
-        rest = [group for group in self.param_groups if "shapes" not in group]
-        if self.others is not None and rest:
-            self.others.param_groups, self.others.state = rest, self.state
-            self.others.step()
+        """Update every group there is: ZeRO passes one at a time."""
+        if self.fallback and (groups := [group for group in self.param_groups if "shapes" not in group]):
+            self.fallback.param_groups, self.fallback.state = groups, self.state
+            self.fallback.step()
         for group in self.param_groups:
             if "shapes" in group:
                 for index, parameter in enumerate(group["params"]):
@@ -244,51 +243,58 @@ class HybridMuon(torch.optim.Optimizer):
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(parameter, requires_grad=False)
         average = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
-        wanted = gradient.lerp(average, momentum) if group["nesterov"] else average
+        update = gradient.lerp(average, momentum) if group["nesterov"] else average
         if parameter.dim() == 2:
-            parts = wanted.split([rows for rows, _ in group["shapes"][index]])
-            direction = torch.cat(self._orthogonal(parts))
+            parts = update.split([rows for rows, _ in group["shapes"][index]])
+            direction = torch.cat([self._direction(part) for part in parts])
         else:
-            direction = self._flat([shape for shapes in group["shapes"] for shape in shapes], wanted)
-        parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=group["lr"])
+            direction = self._flat_direction([shape for shapes in group["shapes"] for shape in shapes], update)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
 
-    def _flat(self, shapes: Sequence[tuple[int, int]], wanted: Tensor) -> Tensor:
-        """The directions of one rank's part of a flat group, from all parts of it."""
-        whole, first = _gather(wanted)
-        direction, end = torch.zeros_like(wanted), first + wanted.numel()
-        places = list(accumulate((rows * columns for rows, columns in shapes), initial=0))
-        for (rows, columns), place in zip(shapes, places, strict=False):
+    def _flat_direction(self, shapes: Sequence[tuple[int, int]], part: Tensor) -> Tensor:
+        """Return the directions of one rank's part of a flat group, computed from the parts of all ranks."""
+        flat, first = _gather(part)
+        direction, end = torch.zeros_like(part), first + part.numel()
+        offsets = accumulate((rows * columns for rows, columns in shapes), initial=0)
+        for (rows, columns), offset in zip(shapes, offsets, strict=False):
             size = rows * columns
-            low, high = max(place, first), min(place + size, end)
+            low, high = max(offset, first), min(offset + size, end)
             if low < high:
-                (made,) = self._orthogonal([whole[place : place + size].view(rows, columns)])
-                direction[low - first : high - first] = made.flatten()[low - place : high - place]
+                matrix = self._direction(flat[offset : offset + size].view(rows, columns))
+                direction[low - first : high - first] = matrix.flatten()[low - offset : high - offset]
         return direction
 
-    def _orthogonal(self, matrices: Sequence[Tensor]) -> list[Tensor]:
-        """-s * orthogonal(matrix) of each, in fp32: where torch's Muon takes a matrix of zeros with that gradient."""
-        targets = [nn.Parameter(torch.zeros_like(matrix, dtype=torch.float32)) for matrix in matrices]
-        for target, matrix in zip(targets, matrices, strict=True):
-            target.grad = matrix.to(torch.float32)
-        torch.optim.Muon(
-            targets,
-            lr=1.0,
-            weight_decay=0.0,
-            momentum=0.0,
-            nesterov=False,
-            ns_steps=self.rounds,
-            adjust_lr_fn=self.adjust,
-        ).step()
-        return [target.detach() for target in targets]
+    def _direction(self, matrix: Tensor) -> Tensor:
+        """Return s * orthogonal(matrix) in fp32."""
+        rows, columns = matrix.shape
+        scale = math.sqrt(max(1, rows / columns)) if self.scale == "shape" else 0.2 * math.sqrt(max(rows, columns))
+        return orthogonalize(matrix, self.ns_steps).float().mul_(scale)
+
+
+def orthogonalize(matrix: Tensor, steps: int) -> Tensor:
+    """Bring the singular values of a matrix near 1 by a quintic Newton-Schulz iteration in bf16.
+
+    X ← a X + (b A + c A²) X with A = X Xᵀ, from X = G / ‖G‖
+
+    The result, in bf16, is bit for bit the update of ``torch.optim.Muon`` before its scale.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    is_tall = matrix.size(0) > matrix.size(1)
+    x = matrix.T.bfloat16() if is_tall else matrix.bfloat16()
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if is_tall else x
 
 
 def _gather(part: Tensor) -> tuple[Tensor, int]:
-    """The parts of all ranks end to end, in bf16 as the iteration takes them, and where this rank's part begins."""
+    """Return the parts of all ranks end to end in bf16, the type of the iteration, and this rank's offset in them."""
     narrow = part.to(torch.bfloat16)
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return narrow, 0
     if dist.get_backend() == "nccl":  # parts that are offloaded lie on the CPU
         narrow = narrow.to(torch.device("cuda", torch.cuda.current_device()))
-    whole = narrow.new_empty(dist.get_world_size() * narrow.numel())
-    dist.all_gather_into_tensor(whole, narrow)
-    return whole, dist.get_rank() * narrow.numel()
+    flat = narrow.new_empty(dist.get_world_size() * narrow.numel())
+    dist.all_gather_into_tensor(flat, narrow)
+    return flat, dist.get_rank() * narrow.numel()

@@ -74,10 +74,10 @@ class Rope(Position):
 
     Args:
         base: Wavelength of the slowest pair in units of 2 pi tokens, > 0.
-        pairing: ``halves`` pairs channel i with i + R/2 (Llama, Ouro), ``neighbours`` 2i with 2i + 1 (GPT-J, Huginn).
+        pairing: ``halves`` pairs channel i with i + R/2 (Llama, Ouro), ``interleaved`` 2i with 2i + 1 (GPT-J, Huginn).
     """
 
-    def __init__(self, *, base: PositiveFloat = 10000.0, pairing: Literal["halves", "neighbours"] = "halves") -> None:
+    def __init__(self, *, base: PositiveFloat = 10000.0, pairing: Literal["halves", "interleaved"] = "halves") -> None:
         super().__init__()
         self.base = base
         self.pairing = pairing

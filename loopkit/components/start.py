@@ -63,27 +63,27 @@ class Zeros(Start):
 class Normal(Start):
     """Gaussian noise, fixed by (seed, optimizer step, sample, position), and of its own in each stream.
 
-    c_0 ~ N(0, std²),   with ``cut``: given that |c_0| <= cut * std
+    c_0 ~ N(0, std²),   with ``truncate``: given that |c_0| <= truncate * std
 
     Args:
-        std: Standard deviation before the cut, in units of the state, > 0.
-        cut: Largest absolute value, in units of ``std``, > 0. ``None``: nothing is cut.
+        std: Standard deviation before truncation, in units of the state, > 0.
+        truncate: Largest absolute value, in units of ``std``, > 0. ``None``: the Gaussian is not truncated.
 
-    Paper: Huginn cuts at 3 and has a standard deviation of sqrt(2 / (5 width)), times its embedding's scale of
+    Paper: Huginn truncates at 3 and has a standard deviation of sqrt(2 / (5 width)), times its embedding's scale of
     sqrt(width): sqrt(2 / 5), about 0.6325, at every width.
     """
 
-    def __init__(self, streams: int = 0, *, std: PositiveFloat = 1.0, cut: PositiveFloat | None = None) -> None:
+    def __init__(self, streams: int = 0, *, std: PositiveFloat = 1.0, truncate: PositiveFloat | None = None) -> None:
         super().__init__()
         self.streams = streams
         self.std = std
-        self.cut = cut
+        self.truncate = truncate
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
         trailing = shape_with_streams(e, self.streams)[2:]
-        if self.cut is None:
+        if self.truncate is None:
             return (self.std * step.noise.normal(*trailing)).to(e.dtype)
         # a uniform number within the share of the Gaussian that is kept, through the inverse of its distribution
-        kept = math.erf(self.cut / math.sqrt(2))
+        kept = math.erf(self.truncate / math.sqrt(2))
         z = math.sqrt(2) * torch.erfinv(kept * (2 * step.noise.uniform(*trailing) - 1))
         return (self.std * z).to(e.dtype)

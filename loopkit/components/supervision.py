@@ -190,7 +190,7 @@ class ExitImprovement(Supervision):
     Args:
         k: Slope of the target probability of continuing, per nat, > 0.
         gamma: Improvement at which the target probability of continuing is 1/2, in nats.
-        asks: Which gate learns from loop j: ``after`` that of loop j, which has seen the improvement (the paper), or
+        gate_index: Which gate learns from loop j: ``after`` that of loop j, which has seen the improvement (the paper), or
             ``before`` that of loop j - 1, whose decision it was.
 
     Paper: It does not state k and gamma; the defaults are a third party's.
@@ -201,10 +201,10 @@ class ExitImprovement(Supervision):
         *,
         k: PositiveFloat = 50.0,
         gamma: NonNegativeFloat = 0.005,
-        asks: Literal["after", "before"] = "after",
+        gate_index: Literal["after", "before"] = "after",
     ) -> None:
         super().__init__()
-        self.slope, self.gamma, self.asks = k, gamma, asks
+        self.slope, self.gamma, self.gate_index = k, gamma, gate_index
 
     def loops(self, total: int) -> Sequence[int]:
         return range(1, total + 1)
@@ -215,7 +215,7 @@ class ExitImprovement(Supervision):
         with torch.no_grad():
             nll_KBT = t.nll(ks)
             target = ((nll_KBT[:-1] - nll_KBT[1:]).clamp(min=0) - self.gamma).mul(self.slope).sigmoid()
-        logits = gates_KBT[1:] if self.asks == "after" else gates_KBT[:-1]
+        logits = gates_KBT[1:] if self.gate_index == "after" else gates_KBT[:-1]
         bce = F.binary_cross_entropy_with_logits(-logits, target.to(logits.dtype), reduction="none")
         share = _shares(bce, active) * t.batch.scored
         loss = over_scored((bce * share).sum(dim=0), t) + 0.0 * gates_KBT.sum()

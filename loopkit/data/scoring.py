@@ -14,7 +14,7 @@ from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples, Row
 from loopkit.data.windows import OnceWindows, Windows
 
-Protocol = Literal["once", "paper_a"]
+Protocol = Literal["non_overlapping", "half_overlap"]
 MAX_GROUPS = 8
 """Maximum number of groups whose sizes are listed in the statement."""
 
@@ -69,12 +69,13 @@ def score_stream(
 ) -> Scoring:
     """Build the scored windows of a stream.
 
-    ``once``: every token but the first, once. ``paper_a``: overlapping windows scored in full, the tail left out, as
+    ``non_overlapping``: every token but the first, once. ``half_overlap``: overlapping windows scored in full, the
+    tail left out, as
     the readout-blind-spot paper validates (arXiv:2606.24898).
     """
     mark = store.mark_before(max_tokens)
     extent = _format_extent(store, name, mark)
-    if protocol == "once":
+    if protocol == "non_overlapping":
         once = OnceWindows(store, length, length if stride is None else stride, stop=mark.tokens, pad=pad)
         overlap = f", {length - once.stride} tokens of context" if once.stride < length else ""
         how = f"each token but the first scored once, windows of {length}{overlap}"

@@ -85,15 +85,19 @@ class Split:
         return Windows(self.store, length, length if stride is None else stride, pad=self.pad)
 
     def scoring(
-        self, length: int, stride: int | None = None, protocol: Protocol = "once", max_tokens: int | None = None
+        self,
+        length: int,
+        stride: int | None = None,
+        protocol: Protocol = "non_overlapping",
+        max_tokens: int | None = None,
     ) -> Scoring:
         """Return the sequences to evaluate, with exact denominators.
 
         Args:
             length: Number of inputs in a window.
             stride: Tokens from the start of one window to the next; by default ``length``, or half of it under
-                ``paper_a``.
-            protocol: ``once`` scores each token once, ``paper_a`` overlapping windows in full.
+                ``half_overlap``.
+            protocol: ``non_overlapping`` scores each token once, ``half_overlap`` overlapping windows in full.
             max_tokens: Score a prefix of at most this many tokens, which ends where words and bytes are known exactly.
 
         Raises:

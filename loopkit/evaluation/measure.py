@@ -286,7 +286,7 @@ def _stride(settings: EvaluateConfig, window: int) -> int:
     """The stride in force, as the recipe format defines its default."""
     if settings.stride is not None:
         return settings.stride
-    return window if settings.protocol == "once" else max(window // 2, 1)
+    return window if settings.protocol == "non_overlapping" else max(window // 2, 1)
 
 
 def _notes(model: LoopedModel, read_as: ReadAs, text: Split, scoring: Scoring) -> list[str]:

@@ -64,7 +64,7 @@ class Conditions:
         tokenizer: ``type``, ``size`` and ``fingerprint``.
         dtype: Arithmetic, ``fp32`` or ``bf16_autocast``.
         device: Where it ran.
-        protocol: ``once`` scores each token once, ``paper_a`` overlapping windows in full.
+        protocol: ``non_overlapping`` scores each token once, ``half_overlap`` overlapping windows in full.
         window: Inputs of a window, in tokens.
         stride: Tokens from one window to the next.
         batch: Windows, or texts, per forward pass.

@@ -165,7 +165,7 @@ def shapes_of(model: LoopedModel) -> dict[str, Shape]:
 
 def _recipe(published: Published, reading: Reading, tokenizer: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "loopkit": 1,
+        "loopkit": 2,
         "description": f"The model of the folder {published.path.resolve().name}, imported.",
         "data": {
             "source": {"type": "python_docs"},  # text that is everywhere; what to measure on is the user's to choose

@@ -75,7 +75,7 @@ def read_back(form: Form, config: Mapping[str, Any]) -> dict[str, Any]:
     """The resolved ``model`` section that a configuration stands for, as plain values."""
     reading = reading_of(form, config)
     values = {
-        "loopkit": 1,
+        "loopkit": 2,
         "data": {"source": "python_docs", "tokenizer": "bytes"},
         "model": dict(reading.model),
         "objective": {},

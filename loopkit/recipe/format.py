@@ -22,8 +22,8 @@ from loopkit.recipe.format_train import (
     StateNormConfig,
     TrainConfig,
 )
-from loopkit.registry.options import AtMost, Fraction, use
-from loopkit.registry.spec import Spec
+from loopkit.registry.options import AtMost, Fraction
+from loopkit.registry.spec import Spec, use
 
 __all__ = [
     "BestConfig",
@@ -169,26 +169,27 @@ class EvaluateConfig:
     Args:
         every: Optimizer steps between evaluations; null means only at the end.
         depths: Numbers of loops, such as 1-4 or 1,2,8; null means from one to the most trained.
-        protocol: Which tokens are scored; once scores each token once, paper_a overlapping windows in full.
+        protocol: Which tokens are scored; non_overlapping scores each token once, half_overlap scores overlapping
+            windows in full, as the readout-blind-spot paper does (arXiv:2606.24898).
         split: Which part of the data.
-        stride: Tokens between evaluation windows; null means the window's length, or half of it under paper_a.
+        stride: Tokens between evaluation windows; null means the window's length, or half of it under half_overlap.
         max_tokens: Score a slice of about this many tokens; null means the whole split.
         batch: Windows per forward pass.
         tasks: What is asked, by name.
-        texts: Who asks the tasks that have texts written; eval means `loopkit eval` alone, so that training does not
-            wait hours for them.
+        generation: When tasks that generate text run; eval means only in `loopkit eval`, because generation can add
+            hours to training.
         probes: What else is measured at each depth, by name.
     """
 
     every: PositiveInt | None = 1000
     depths: PositiveInt | str | None = None
-    protocol: Literal["once", "paper_a"] = "once"
+    protocol: Literal["non_overlapping", "half_overlap"] = "non_overlapping"
     split: Literal["validation", "test", "train"] = "validation"
     stride: PositiveInt | None = None
     max_tokens: PositiveInt | None = None
     batch: PositiveInt = 8
     tasks: dict[str, Annotated[Spec, "task"]] = field(default_factory=dict)
-    texts: Literal["always", "eval"] = "always"
+    generation: Literal["always", "eval"] = "always"
     probes: dict[str, Annotated[Spec, "probe"]] = field(default_factory=dict)
 
 
@@ -228,7 +229,7 @@ class Sections:
         profiles: The same experiment at another scale, by name.
     """
 
-    loopkit: Literal[1]
+    loopkit: Literal[2]
     extends: str | None = None
     description: str = ""
     paper: str | None = None

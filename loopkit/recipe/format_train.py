@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, MinLen
 from pydantic import PositiveFloat, PositiveInt
 
-from loopkit.registry.options import use
-from loopkit.registry.spec import Spec
+from loopkit.registry.spec import Spec, use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +63,18 @@ class StateNormConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LossSpikeConfig:
-    """A bound on sudden rises of the loss; a bare number is the deviations.
+    """A bound on sudden rises of the loss; a bare number is num_std.
 
     Args:
-        deviations: How far above the median of the recent losses is a spike, in robust standard deviations; null means
-            that nothing is.
+        num_std: Distance above the median of the recent losses that counts as a spike, in robust standard deviations;
+            null disables the check.
         window: How many recent losses are the measure; until there are so many, nothing is a spike.
         action: What is done about one.
     """
 
-    short: ClassVar[str] = "deviations"
+    short: ClassVar[str] = "num_std"
 
-    deviations: PositiveFloat | None = None
+    num_std: PositiveFloat | None = None
     window: Annotated[PositiveInt, Ge(8)] = 100
     action: Literal["warn", "stop", "skip_step", "rewind"] = "skip_step"
 

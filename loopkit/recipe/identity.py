@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from loopkit.recipe.migration.renames import is_old, new_type, rename_plain
 from loopkit.recipe.node import Path
 from loopkit.registry.schema import Option, Schema, SectionRef, Slot, SlotList, SlotMap
 
@@ -27,10 +28,12 @@ class RecipeIdentity:
     Args:
         sections: The recipe format.
         schema_of: Looks up components. A component that it does not know keeps the values that it has.
+        old: Whether the values are written in format 1; ``completed`` finds out.
     """
 
     sections: Mapping[str, Schema]
     schema_of: SchemaOf
+    old: bool = False
 
     def reduced(self, values: Values) -> dict[str, Any]:
         """The values without those that are defaults, and without ``LABELS``.
@@ -41,11 +44,12 @@ class RecipeIdentity:
         return {key: value for key, value in kept.items() if key not in LABELS}
 
     def completed(self, values: Values) -> dict[str, Any]:
-        """The values with every option that they lack, because it was added after they were saved.
+        """The values in the present format, with every option that was added after they were saved.
 
         Such an option has its default, or what the trait ``before`` says where the run did something else.
         """
-        full = self._completed_map(self.sections["Sections"], values, ())
+        identity = replace(self, old=is_old(values))
+        full = identity._completed_map(self.sections["Sections"], values, ())
         return {key: value for key, value in full.items() if key != "sweep"}  # it is no part of a recipe
 
     def hash(self, values: Values) -> str:
@@ -88,6 +92,8 @@ class RecipeIdentity:
         return not option.required and bool(reduced == _plain(option.default))
 
     def _completed_map(self, schema: Schema, values: Values, path: Path) -> dict[str, Any]:
+        if self.old:
+            values = rename_plain(values, schema.kind, schema.name)
         full, before = dict(values), schema.traits.get("before", {})
         for key, option in schema.options.items():
             if key in values:
@@ -114,12 +120,15 @@ class RecipeIdentity:
             case Slot(kind=kind) if isinstance(value, Mapping):
                 return self._completed_component(kind, value, path)
             case SlotMap(kind=kind) if isinstance(value, Mapping):
-                return {name: self._completed_component(kind, item, (*path, name)) for name, item in value.items()}
+                names = {new_type(kind, name) if self.old else name: item for name, item in value.items()}
+                return {name: self._completed_component(kind, item, (*path, name)) for name, item in names.items()}
             case SlotList(kind=kind) if isinstance(value, list):
                 return [self._completed_component(kind, item, (*path, str(n))) for n, item in enumerate(value)]
         return value
 
     def _completed_component(self, kind: str, value: Any, path: Path) -> Any:
+        if self.old and isinstance(value, Mapping):
+            value = {**value, "type": new_type(kind, value.get("type"))}
         schema = self.schema_of(path, kind, str(value.get("type"))) if isinstance(value, Mapping) else None
         return value if schema is None else self._completed_map(schema, value, path)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from loopkit.recipe.node import Node, Origin, Problem, RecipeError
+from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError
 from loopkit.recipe.read import LARGEST, read_file, read_text
 from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean
@@ -84,13 +85,14 @@ def load_layers(recipe: str | Path) -> Layers:
     file, shown = find(str(recipe), None, Origin(str(recipe)))
     layers = Layers(file.stem, file)
     seen: list[Path] = []
+    files: list[tuple[Node, str]] = []
     while True:
         node = read_file(file, shown)
         seen.append(file.resolve())
-        _add(layers, node, shown)
+        files.append((node, shown))
         parent = node.value.get("extends")
         if parent is None or parent.value is None:
-            return layers
+            break
         if not isinstance(parent.value, str):
             raise RecipeError([Problem(parent.origin, ("extends",), "must be the path or name of one recipe")])
         file, shown = find(parent.value, parent.origin.folder, parent.origin)
@@ -98,12 +100,18 @@ def load_layers(recipe: str | Path) -> Layers:
             raise RecipeError([Problem(parent.origin, ("extends",), "the recipes extend each other in a circle")])
         if not file.exists():
             raise RecipeError([Problem(parent.origin, ("extends",), f"there is no file {shown}")])
+    version = FORMAT
+    for node, shown in reversed(files):
+        if (written := node.value.get("loopkit")) is not None:
+            version = 1 if written.value == 1 else FORMAT
+        _add(layers, _with_origin(node, format=version) if version != FORMAT else node, shown)
+    return layers
 
 
 def _add(layers: Layers, node: Node, shown: str) -> None:
-    """Put a file's body below what is there, and its profiles below theirs."""
+    """Put a file's body above what is there, and its profiles above theirs."""
     body = {key: item for key, item in node.value.items() if key not in BESIDE}
-    layers.bodies.insert(0, Node(body, node.origin))
+    layers.bodies.append(Node(body, node.origin))
     profiles = node.value.get("profiles")
     if profiles is None or profiles.value is None:
         return
@@ -122,17 +130,17 @@ def _add(layers: Layers, node: Node, shown: str) -> None:
         ]
         if nested:
             raise RecipeError(nested)
-        layers.profiles.setdefault(name, []).insert(0, relayer(part, f"{shown} (profile {name})"))
+        layers.profiles.setdefault(name, []).append(_with_origin(part, layer=f"{shown} (profile {name})"))
 
 
-def relayer(node: Node, layer: str) -> Node:
-    """The same node, every part said to come from another layer."""
+def _with_origin(node: Node, **fields: Any) -> Node:
+    """Return the same node with other fields in the origin of every part."""
     value = node.value
     if isinstance(value, dict):
-        value = {key: relayer(item, layer) for key, item in value.items()}
+        value = {key: _with_origin(item, **fields) for key, item in value.items()}
     elif isinstance(value, list):
-        value = [relayer(item, layer) for item in value]
-    return Node(value, replace(node.origin, layer=layer))
+        value = [_with_origin(item, **fields) for item in value]
+    return Node(value, replace(node.origin, **fields))
 
 
 def override(text: str) -> Node:

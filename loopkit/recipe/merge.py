@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from loopkit.recipe.migration.renames import Replacement, rename_keys_of_types, rename_options, rename_type
 from loopkit.recipe.node import Node, Problem, RecipeError
 from loopkit.registry.catalog import Catalog, ComponentError
 from loopkit.registry.schema import MISSING, Annotation, Leaf, Option, Schema, SectionRef, Slot, SlotList, SlotMap
@@ -18,10 +19,12 @@ class Merger:
     Args:
         catalog: Where components are looked up.
         sections: The recipe format.
+        replaced: Names of format 1 that were replaced in layers written in it.
     """
 
     catalog: Catalog
     sections: dict[str, Schema]
+    replaced: list[Replacement] = field(default_factory=list)
 
     def schema(self, annotation: Annotation, type_name: Any) -> Schema | None:
         """The schema of a map at this place, or None where its type is not known."""
@@ -45,7 +48,9 @@ class Merger:
         """
         if isinstance(annotation, SlotMap) and isinstance(over.value, dict):
             entries = _entries(base)
-            for name, node in over.value.items():
+            written, replaced = rename_keys_of_types(annotation.kind, over.value)
+            self.replaced.extend(replaced)
+            for name, node in written.items():
                 entries[name] = self._entry(entries.get(name), node, Slot(annotation.kind), name)
             return Node(entries, over.origin)
         if isinstance(annotation, SlotList):
@@ -69,6 +74,7 @@ class Merger:
         over = self._written_out(over, annotation, default)
         if not isinstance(over.value, dict):
             return over
+        over = self._in_present_format(over, annotation, default)
         if isinstance(annotation, Slot) and "type" in over.value and over.value["type"].value != default:
             entries, default = {}, over.value["type"].value
         schema = self.schema(annotation, default)
@@ -85,6 +91,18 @@ class Merger:
                 self.merge(below, node, option.annotation, default_type(option)) if option else _plain(below, node)
             )
         return Node(entries, over.origin)
+
+    def _in_present_format(self, node: Node, annotation: Slot | SectionRef, default: Any) -> Node:
+        """Return a map whose keys and values have their names of the present format."""
+        entries = node.value
+        kind, name = ("section", annotation.name) if isinstance(annotation, SectionRef) else (annotation.kind, default)
+        if kind != "section" and "type" in entries:
+            type_node, replaced = rename_type(kind, entries["type"])
+            self.replaced.extend(replaced)
+            entries, name = {**entries, "type": type_node}, type_node.value
+        entries, replaced = rename_options(kind, name, entries)
+        self.replaced.extend(replaced)
+        return Node(entries, node.origin)
 
     def _written_out(self, node: Node, annotation: Slot | SectionRef, default: Any) -> Node:
         """The map that a short form stands for: a name for a component, a bare value for its first option."""

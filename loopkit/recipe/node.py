@@ -9,6 +9,9 @@ from typing import Any
 
 from loopkit.errors import UserError
 
+FORMAT = 2
+"""Version of the recipe format that this loopkit writes."""
+
 Path = tuple[str, ...]
 """Keys from the root of a recipe to a value."""
 
@@ -23,6 +26,8 @@ class Origin:
         line: Counted from one; zero where there is no line.
         text: The source line.
         folder: What relative paths in the value are relative to.
+        column: Of the key that holds the value, or of the value itself in a list; counted from zero.
+        format: Version of the recipe format that the value is written in.
     """
 
     layer: str
@@ -30,6 +35,8 @@ class Origin:
     line: int = 0
     text: str = ""
     folder: FilePath = FilePath()
+    column: int = 0
+    format: int = FORMAT
 
     def __str__(self) -> str:
         if not self.file:

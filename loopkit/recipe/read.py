@@ -72,7 +72,7 @@ def read_file(file: Path, shown: str = "") -> Node:
     node = read_text(text, whole)
     if not isinstance(node.value, dict):
         found = "empty" if node.value is None else f"a {type(node.value).__name__}"
-        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 1'")
+        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 2'")
     return node
 
 
@@ -111,15 +111,16 @@ class _Reader:
         self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def of(self, event: yaml.Event) -> Origin:
-        """The origin of the line in which an event starts."""
-        return self.at(event.start_mark.line if event.start_mark else 0)
+        """The origin of the place at which an event starts."""
+        mark = event.start_mark
+        return self.at(mark.line, mark.column) if mark else self.at(0)
 
-    def at(self, line: int) -> Origin:
-        """The origin of a line, counted from zero."""
+    def at(self, line: int, column: int = 0) -> Origin:
+        """The origin of a place; lines and columns are counted from zero."""
         if not self.origin.file:
             return self.origin
         text = self.lines[line] if line < len(self.lines) else ""
-        return Origin(self.origin.layer, self.origin.file, line + 1, text, self.origin.folder)
+        return Origin(self.origin.layer, self.origin.file, line + 1, text, self.origin.folder, column)
 
     def document(self) -> Node:
         next(self.events)
@@ -164,3 +165,23 @@ class _Reader:
                 _refuse(here, f"key '{key.value[:80]}' is written twice", f"the first is in line {first.line}")
             entries[key.value] = self.value(next(self.events), depth + 1, here)
         return Node(entries, origin)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.2 would read as another type, and writes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if plain_scalar(text) == text and isinstance(plain_scalar(text), str) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def yaml_text(values: Any) -> str:
+    """Write plain data as YAML that reads back as the same data under YAML 1.2."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

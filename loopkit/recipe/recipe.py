@@ -9,15 +9,14 @@ from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
-import yaml
-
 from loopkit.recipe.format import Sections
 from loopkit.recipe.identity import RecipeIdentity
 from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
+from loopkit.recipe.migration.renames import warn_of_old_files
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError, from_plain
-from loopkit.recipe.read import plain_scalar
-from loopkit.recipe.resolve import Resolver
+from loopkit.recipe.read import yaml_text
+from loopkit.recipe.resolve import Known, Resolver
 from loopkit.recipe.settings import layers_of, settings_of, without_effect
 from loopkit.recipe.suppress import RootCauses
 from loopkit.recipe.validation.combinations import OF_EVALUATION, RULES, check
@@ -83,26 +82,6 @@ def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
             return None
 
     return RecipeIdentity(format_sections(), schema_of).completed(saved)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would read as another type, and writes no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if plain_scalar(text) == text and isinstance(plain_scalar(text), str) else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def yaml_text(values: Any) -> str:
-    """Plain data as YAML that reads back as the same data under YAML 1.2."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @cache
@@ -191,10 +170,12 @@ def compose(
     """
     settings = settings_of([*overrides(texts), *above])
     written = [*layers.bodies, *layers.chosen(profiles), *layers_of(settings)]
+    if not saved:
+        warn_of_old_files(layers.bodies)
     # a sweep says which recipes there are, and is no part of any of them
     stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
-    merger = Merger(_with_plugins(stack, catalog(installed), plugins), format_sections())
+    merger = Merger(with_plugins(stack, catalog(installed), plugins), format_sections())
     composed: Node | None = None
     for layer in stack:
         composed = merger.merge(composed, layer, ROOT)
@@ -239,7 +220,7 @@ def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
         warnings.warn(message, stacklevel=4)
 
 
-def _with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
+def with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
     """The catalog with the components of the files that the recipe and the command line name."""
     files: dict[FilePath, Origin] = {file.resolve(): Origin("--plugins") for file in extra}
     for item in _plugin_nodes(stack):
@@ -286,8 +267,6 @@ def component(kind: str, value: Any, *, among: Catalog | None = None, **known: A
     Raises:
         RecipeError: With every problem found.
     """
-    from loopkit.recipe.resolve import Known
-
     merger = Merger(catalog() if among is None else among, format_sections())
     node = merger.merge(None, from_plain(value, Origin("component")), Slot(kind))
     walk = Resolver(merger)

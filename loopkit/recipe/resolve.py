@@ -10,6 +10,7 @@ from typing import Any
 from loopkit.recipe import format as recipe_format
 from loopkit.recipe.authoring.describe import describe
 from loopkit.recipe.merge import Merger, default_type
+from loopkit.recipe.migration.renames import hint_for, hint_for_type
 from loopkit.recipe.node import Node, Origin, Path, Problem
 from loopkit.recipe.validate_value import WrongValue, default_values, validate_value
 from loopkit.registry.annotations import sibling_bounds
@@ -94,7 +95,7 @@ class Resolver:
         try:
             schema = self.merger.catalog.get(kind, str(name))
         except ComponentError as error:
-            self._wrong(origin, path, str(error), error.hint)
+            self._wrong(origin, path, str(error), hint_for_type(kind, str(name)) or error.hint)
             return None, None
         self.chosen[path] = schema
         self.origins[(*path, "type")] = origin
@@ -163,7 +164,7 @@ class Resolver:
         self.origins[path] = node.origin if node else Origin("default", str(schema.file), option.line)
         match annotation:
             case Leaf():
-                return self._leaf(option, annotation, node, path)
+                return self._leaf(option, annotation, node, path, schema)
             case Slot(kind=kind, optional=optional):
                 return self._slot(option, kind, optional, node, path, env)
             case SlotMap(kind=kind):
@@ -184,7 +185,7 @@ class Resolver:
             plain[key], typed[key] = self.section(name, item, (*path, key), env)
         return plain, typed
 
-    def _leaf(self, option: Option, leaf: Leaf, node: Node | None, path: Path) -> tuple[Any, Any]:
+    def _leaf(self, option: Option, leaf: Leaf, node: Node | None, path: Path, schema: Schema) -> tuple[Any, Any]:
         if node is None:
             return default_values(option.default, leaf)
         if isinstance(node.value, dict):
@@ -192,7 +193,8 @@ class Resolver:
         try:
             return validate_value(node, leaf)
         except WrongValue as error:
-            self._wrong(node.origin, path, str(error))
+            hint = hint_for(schema.kind, schema.name, option.name, node.value)
+            self._wrong(node.origin, path, str(error), hint)
             return None, None
 
     def _slot(

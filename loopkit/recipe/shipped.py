@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from loopkit.registry.plugins import module_folder
+from loopkit.registry.module_files import module_folder
 
 GROUP = "loopkit.recipes"
 PACKAGE = Path(__file__).resolve().parent.parent

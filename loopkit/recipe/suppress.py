@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from loopkit.recipe.migration.renames import hint_for
 from loopkit.recipe.node import Path, Problem
 from loopkit.recipe.resolve import Resolver, UnknownKey
 from loopkit.recipe.shipped import shipped_recipes
@@ -107,13 +108,15 @@ class RootCauses:
     def _problem(self, unknown: UnknownKey, hinted: bool) -> Problem:
         schema = unknown.schema
         if schema.kind == "section":
-            owner = "the recipe" if not unknown.path else schema.name.lower()
+            owner = "the recipe" if not unknown.path else unknown.path[-1]
         else:
             owner = f"{schema.kind} '{schema.name}'"
         path = (*unknown.path, unknown.key[:80])
         return Problem(unknown.node.origin, path, f"no such option of {owner}", self._hint(unknown) if hinted else "")
 
     def _hint(self, unknown: UnknownKey) -> str:
+        if renamed := hint_for(unknown.schema.kind, unknown.schema.name, unknown.key):
+            return renamed
         if self._means_type(unknown):
             return "did you mean 'type'?"
         origin = unknown.node.origin

@@ -14,15 +14,16 @@ from typing import Any
 
 from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
-from loopkit.recipe.node import Node, Origin, Problem, RecipeError
+from loopkit.recipe.migration.renames import new_option, new_type
+from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError
 from loopkit.recipe.recipe import Recipe, compose, format_sections
 from loopkit.recipe.resolve import Resolver
 from loopkit.recipe.suppress import RootCauses
 from loopkit.registry.catalog import catalog
-from loopkit.registry.schema import SectionRef
+from loopkit.registry.schema import Schema, SectionRef, SlotMap
 
 MOST_POINTS = 1000
-PLACE = SectionRef("Sweep")
+PLACE = SectionRef("SweepConfig")
 Setting = tuple[str, Node]
 
 
@@ -78,7 +79,8 @@ def load_sweep(
             continue
         changed = f"-{_digest(list(texts))}" if texts else ""
         name = f"{resolved.name}{changed}-{'-'.join(labels[key, _said(node)] for key, node in chosen)}"
-        written = {key: _written(node.plain(), resolved.values, key) for key, node in chosen}
+        named = [(present_key(key, resolved) if node.origin.format != FORMAT else key, node) for key, node in chosen]
+        written = {key: _written(node.plain(), resolved.values, key) for key, node in named}
         words = tuple(f"{key}={json.dumps(value)}" for key, value in written.items())
         points.append(Point(name, {key: node.plain() for key, node in chosen}, resolved, words))
     if found := [*found, *_twice(points, settings)]:
@@ -136,7 +138,7 @@ def _block(layers: Layers, profiles: Sequence[str]) -> Node:
         hint = "sweep: {grid: {train.lr.peak: [1e-3, 3e-3]}, seeds: [1, 2]}"
         raise RecipeError([Problem(Origin(layers.name), ("sweep",), "the recipe has no sweep", hint)])
     walk = Resolver(merger)
-    walk.section("Sweep", block, ("sweep",), {})
+    walk.section("SweepConfig", block, ("sweep",), {})
     if problems := list(RootCauses(walk).problems()):
         raise RecipeError(problems)
     return block
@@ -175,6 +177,27 @@ def _written(value: Any, values: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     return found if type(found) is type(value) else value
+
+
+def present_key(key: str, recipe: Recipe) -> str:
+    """Return a dotted key of format 1 with the names that its parts have now."""
+    schema: Schema | None = format_sections()["Sections"]
+    path: tuple[str, ...] = ()
+    kind = ""  # of the components of a map, if the next part is the name of one
+    for part in key.split("."):
+        if kind:
+            part, kind = new_type(kind, part), ""
+        elif schema is not None:
+            part, _ = new_option(schema.kind, schema.name, part, None)
+        path = (*path, part)
+        option = schema.options.get(part) if schema is not None else None
+        annotation = option.annotation if option else None
+        if isinstance(annotation, SectionRef):
+            schema = format_sections()[annotation.name]
+        else:
+            kind = annotation.kind if isinstance(annotation, SlotMap) else ""
+            schema = recipe.specs[path].schema if path in recipe.specs else None
+    return ".".join(path)
 
 
 def _labels(settings: Sequence[Sequence[Setting]]) -> dict[tuple[str, str], str]:

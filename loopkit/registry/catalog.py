@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from loopkit.errors import UserError
@@ -140,8 +140,6 @@ def builtin_offers() -> Iterator[Offer]:
 
 
 def _is_installed() -> bool:
-    from importlib.metadata import PackageNotFoundError
-
     try:
         version("loopkit")
     except PackageNotFoundError:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopkit.registry.module_files import module_file
+
 OPAQUE = frozenset(sys.stdlib_module_names) | {"torch"}
 """Packages whose classes are not components: their constructors hold no options."""
 
@@ -35,8 +37,6 @@ class ImportedName:
 
     def file(self) -> Path | None:
         """The source file, if it is a module that is there; nothing is imported."""
-        from loopkit.registry.plugins import module_file  # it reads components, which are read with this
-
         if self.folder is None:
             return None if self.dotted.split(".")[0] in OPAQUE | {""} else module_file(self.dotted)
         place = self.folder.joinpath(*filter(None, self.dotted.split(".")))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from annotated_types import Ge, Le, Lt
 
@@ -36,32 +36,3 @@ class AtMost:
     """Bound on a number: it may not exceed the option or wiring of this name."""
 
     name: str
-
-
-class Use:
-    """A component named as the default of a slot; ``register`` tells it its kind, then it is a factory."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.kind: str | None = None
-
-    def __call__(self, **wiring: Any) -> Any:
-        from loopkit.registry.spec import Spec
-
-        if self.kind is None:
-            raise TypeError(f"use({self.name!r}) stands outside of a registered component's constructor")
-        return Spec(self.kind, self.name).build(**wiring)
-
-    def __repr__(self) -> str:
-        return f"use({self.name!r})"
-
-
-def use(name: str) -> Any:
-    """Name the component that fills a slot by default.
-
-    A default is a name and nothing else: options in it would make ``norm: rmsnorm`` in a recipe ambiguous.
-
-    Args:
-        name: A registered name of the slot's kind, such as ``"rmsnorm"``.
-    """
-    return Use(name)

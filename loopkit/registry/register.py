@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from loopkit.registry.kinds import BY_CONTRACT, KINDS
-from loopkit.registry.options import Use
-from loopkit.registry.traits import TRAITS
+from loopkit.registry.spec import Use
+from loopkit.registry.traits import check_registration
 
 C = TypeVar("C", bound=type)
 
@@ -49,33 +49,6 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
         return cls
 
     return decorate
-
-
-def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
-    """Refuse what cannot be a registration, read from text or called.
-
-    Raises:
-        TypeError: If the kind, name or a trait is unknown, or packages are not said as they must be.
-    """
-    if kind not in KINDS:
-        raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise TypeError(f"a component's name is lower case letters, digits and underscores, not {name!r}")
-    if unknown := set(traits).difference(TRAITS):
-        raise TypeError(
-            f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
-        )
-    if traits.get("noise", False) not in (True, False, "training"):
-        raise TypeError(f'noise of {kind} {name!r} is True, False or "training", not {traits["noise"]!r}')
-    packages = traits.get("packages", {})
-    if not isinstance(packages, dict) or not all(
-        isinstance(module, str) and module.isidentifier() and isinstance(wanted, str)
-        for module, wanted in packages.items()
-    ):
-        raise TypeError(
-            f"packages of {kind} {name!r} is a map from top-level modules to what installs them, "
-            f'such as {{"wandb": "loopkit[track]"}}, not {packages!r}'
-        )
 
 
 def check_constructor(cls: type, kind: str) -> None:

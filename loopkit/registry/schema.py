@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loopkit.registry.loading import load_class
+
 
 class Missing:
     """The default of an option that has none."""
@@ -157,6 +159,4 @@ class Schema:
         Raises:
             Exception: Whatever the module raises; it is never replaced.
         """
-        from loopkit.registry.loading import load_class
-
         return load_class(self)

@@ -15,8 +15,8 @@ from loopkit.errors import UserError
 from loopkit.registry.annotations import AnnotationReader, UnreadableAnnotation
 from loopkit.registry.inheritance import ImportedName, dotted_name, imported_names
 from loopkit.registry.kinds import KINDS
-from loopkit.registry.register import check_registration
 from loopkit.registry.schema import MISSING, Option, Provider, Schema
+from loopkit.registry.traits import check_registration
 
 
 class SourceProblem(UserError):

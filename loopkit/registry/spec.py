@@ -74,6 +74,33 @@ class Spec:
         return {"type": self.name} | {name: _plain(value) for name, value in self.options.items()}
 
 
+class Use:
+    """A component named as the default of a slot; a factory once ``register`` has set its kind."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kind: str | None = None
+
+    def __call__(self, **wiring: Any) -> Any:
+        if self.kind is None:
+            raise TypeError(f"use({self.name!r}) stands outside of a registered component's constructor")
+        return Spec(self.kind, self.name).build(**wiring)
+
+    def __repr__(self) -> str:
+        return f"use({self.name!r})"
+
+
+def use(name: str) -> Any:
+    """Name the component that fills a slot by default.
+
+    A default is a name and nothing else: options in it would make ``norm: rmsnorm`` in a recipe ambiguous.
+
+    Args:
+        name: A registered name of the slot's kind, such as ``"rmsnorm"``.
+    """
+    return Use(name)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Spec):
         return value.plain()

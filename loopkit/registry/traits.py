@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from loopkit.registry.kinds import KINDS
 
 IN_LOOP = ("block", "attention", "mlp", "placement", "core", "injection", "carry", "readout")
 """Kinds whose components run in every loop or read its state, so that the number of loops may matter to them."""
@@ -90,3 +95,30 @@ TRAITS = {
     ),
     "maximum": Trait("name of an option", "The option that holds its largest draw.", ("schedule",)),
 }
+
+
+def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
+    """Refuse what cannot be a registration, read from text or called.
+
+    Raises:
+        TypeError: If the kind, name or a trait is unknown, or packages are not said as they must be.
+    """
+    if kind not in KINDS:
+        raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise TypeError(f"a component's name is lower case letters, digits and underscores, not {name!r}")
+    if unknown := set(traits).difference(TRAITS):
+        raise TypeError(
+            f"unknown trait {', '.join(sorted(unknown))} of {kind} {name!r}; traits: {', '.join(sorted(TRAITS))}"
+        )
+    if traits.get("noise", False) not in (True, False, "training"):
+        raise TypeError(f'noise of {kind} {name!r} is True, False or "training", not {traits["noise"]!r}')
+    packages = traits.get("packages", {})
+    if not isinstance(packages, dict) or not all(
+        isinstance(module, str) and module.isidentifier() and isinstance(wanted, str)
+        for module, wanted in packages.items()
+    ):
+        raise TypeError(
+            f"packages of {kind} {name!r} is a map from top-level modules to what installs them, "
+            f'such as {{"wandb": "loopkit[track]"}}, not {packages!r}'
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.errors import FileError, UserError, file_errors
+from loopkit.recipe.migration.renames import read_protocol
 from loopkit.runs import RunFolder, read_metrics, read_provenance
 
 Json = Mapping[str, Any]
@@ -87,5 +88,5 @@ def _evaluations(folder: Path) -> list[Json]:
             raise
         except ValueError as error:
             raise UserError(f"{path} is not JSON ({error}); remove it, or evaluate again") from None
-        found.append(result)
+        found.append(read_protocol(result))
     return sorted(found, key=lambda result: result.get("step", 0))

@@ -151,7 +151,7 @@ pythonpath = ["."]
 
 def _recipe(names: Names, kinds: Sequence[str]) -> str:
     values: dict[str, Any] = {
-        "loopkit": 1,
+        "loopkit": 2,
         "description": f"A small model on Python's own documentation, with the {_listed(kinds)} {names.component}.",
         "seed": 42,
         "data": {"source": "python_docs", "tokenizer": "bytes", "length": 64},

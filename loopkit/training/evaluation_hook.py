@@ -99,6 +99,6 @@ def asks(recipe: Recipe) -> bool:
 def in_training(recipe: Recipe) -> EvaluateConfig:
     """What is measured while a recipe trains: without the texts that it leaves to ``loopkit eval``."""
     settings = recipe.evaluate
-    if settings.texts == "always":
+    if settings.generation == "always":
         return settings
     return replace(settings, tasks={name: spec for name, spec in settings.tasks.items() if spec.target.scores})  # type: ignore[attr-defined]

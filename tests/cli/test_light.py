@@ -86,7 +86,7 @@ def test_show_a_recipe_and_its_origins() -> None:
 def test_validate(tmp_path: Path) -> None:
     assert "2 recipes, no problem" in run("validate", "wikitext_44m_raw", "wikitext_44m_raw")
     bad = tmp_path / "bad.yaml"
-    bad.write_text("loopkit: 1\nextends: wikitext_44m_raw\nmodle: {}\n")
+    bad.write_text("loopkit: 2\nextends: wikitext_44m_raw\nmodle: {}\n")
     text = run("validate", str(bad), code=2)
     assert "bad.yaml:3: modle: no such option of the recipe" in text
     assert "did you mean 'model'" in text
@@ -106,7 +106,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m loopkit show wikitext_44m_raw | head -n 1", shell=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "loopkit: 1"
+    assert done.stdout.strip() == "loopkit: 2"
     assert "Traceback" not in done.stderr
 
 

@@ -34,15 +34,15 @@ def test_concat_mixes_state_first() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_concat_may_begin_by_passing_one_of_them_on(seed: int) -> None:
-    made = {first: built_concat(first, seed) for first in ("drawn", "state", "input")}
+    made = {init: built_concat(init, seed) for init in ("random", "state", "input")}
     torch.testing.assert_close(made["state"](C, E, step_for(E)), C)
     torch.testing.assert_close(made["input"](C, E, step_for(E)), E)
-    assert made["drawn"].mix.weight.abs().min() > 0
+    assert made["random"].mix.weight.abs().min() > 0
 
 
-def built_concat(first: str, seed: int) -> Concat:
+def built_concat(init: str, seed: int) -> Concat:
     """As a model has it after its init."""
-    model = tiny(injection={"type": "concat", "first": first}, width=4, seed=seed)
+    model = tiny(injection={"type": "concat", "init": init}, width=4, seed=seed)
     assert isinstance(model.injection, Concat)
     return model.injection
 

@@ -31,8 +31,8 @@ def test_none_and_rope_leave_the_embedding_and_learned_the_heads() -> None:
         assert all(torch.equal(part, q) for part in position.rotate(q, q, places))
 
 
-@pytest.mark.parametrize("pairing", ["halves", "neighbours"])
-def test_rope_is_multiplication_by_a_complex_number(pairing: Literal["halves", "neighbours"]) -> None:
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+def test_rope_is_multiplication_by_a_complex_number(pairing: Literal["halves", "interleaved"]) -> None:
     q, k = random(1, 2, 5, 8, dtype=torch.float64), random(1, 3, 5, 8, seed=1, dtype=torch.float64)
     places = torch.tensor([[0, 1, 2, 100, 5000]])
     got_q, got_k = Rope(base=100.0, pairing=pairing).rotate(q, k, places)

@@ -30,7 +30,7 @@ def test_normal_has_its_scale_and_comes_from_the_step_s_noise() -> None:
 @pytest.mark.parametrize("cut", [0.5, 1.0, 3.0])
 def test_normal_with_a_cut_is_a_gaussian_given_its_range(cut: float) -> None:
     e = random(40, 50, 60, dtype=torch.float64)
-    c = Normal(std=2.0, cut=cut)(e, step_for(e)).flatten() / 2
+    c = Normal(std=2.0, truncate=cut)(e, step_for(e)).flatten() / 2
     assert c.abs().max() <= cut
     assert c.abs().max() > 0.95 * cut
     density = math.exp(-(cut**2) / 2) / math.sqrt(2 * math.pi)

@@ -119,7 +119,7 @@ def test_exit_improvement_is_a_cross_entropy_with_what_a_loop_has_brought(asks: 
         go_on = 1 / (1 + (-7.0 * (gain - 0.1)).exp())
         leave = g[j if asks == "after" else j - 1].sigmoid()
         wanted = wanted - (go_on * (1 - leave).log() + (1 - go_on) * leave.log()).mean() / 2
-    got = ExitImprovement(k=7.0, gamma=0.1, asks=asks)(t)
+    got = ExitImprovement(k=7.0, gamma=0.1, gate_index=asks)(t)
     torch.testing.assert_close(got.loss, wanted)
     torch.testing.assert_close(torch.stack(list(got.ce.values())), nll.mean(1))
     assert 0 < got.terms["continue_target"] < 1
@@ -241,7 +241,7 @@ def test_without_scored_tokens_the_loss_is_zero_and_can_be_differentiated(superv
     "supervision",
     [
         *(Terminal(), PerLoop(), LastN(n=2), ExitWeighted(), ExitWeighted(mix="logits")),
-        *(ExitImprovement(), ExitImprovement(asks="before")),
+        *(ExitImprovement(), ExitImprovement(gate_index="before")),
     ],
 )
 def test_sequences_of_unequal_depth_are_supervised_as_if_alone(supervision: Supervision) -> None:

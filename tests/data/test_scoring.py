@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> TokenStore:
 
 
 def score(store: TokenStore, **options: object) -> Scoring:
-    settings = {"length": 64, "stride": None, "protocol": "once", "max_tokens": None} | options
+    settings = {"length": 64, "stride": None, "protocol": "non_overlapping", "max_tokens": None} | options
     return score_stream(store, "validation", pad=256, words="words_and_lines", **settings)  # type: ignore[arg-type]
 
 
@@ -70,15 +70,15 @@ def test_a_slice_of_tokens_that_span_documents(tmp_path: Path) -> None:
     assert scoring.words == len(found.split()) + found.count(" \n\n\n")
 
 
-def test_paper_a_scores_overlapping_windows_in_full(store: TokenStore) -> None:
-    scoring = score(store, protocol="paper_a")
+def test_half_overlap_scores_overlapping_windows_in_full(store: TokenStore) -> None:
+    scoring = score(store, protocol="half_overlap")
     count = (len(TEXT) - 64 - 1) // 32 + 1
     assert len(scoring) == count
     assert scoring.tokens_scored == count * 64 == len(labels(scoring))
     assert scoring.words is None
     assert scoring.bytes is None
     assert f"every 32 scored in full, {count * 64:,} scores of {(count - 1) * 32 + 64:,} tokens" in scoring.statement
-    assert len(score(store, protocol="paper_a", stride=64)) == (len(TEXT) - 64 - 1) // 64 + 1
+    assert len(score(store, protocol="half_overlap", stride=64)) == (len(TEXT) - 64 - 1) // 64 + 1
 
 
 def test_answers_are_scored(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.docs.language_server import Server
 pytestmark = pytest.mark.e2e
 
 RECIPE = """# yaml-language-server: $schema=loopkit.schema.json
-loopkit: 1
+loopkit: 2
 extends: wikitext_44m_raw
 model: {readout: {type: alpha, alpha: 0.5}}
 train:
@@ -89,7 +89,7 @@ def test_hover_explains_options_and_completion_offers_plugins(server: Server, pl
     hover = server.ask("textDocument/hover", at)
     assert "Most loops" in json.dumps(hover)
     file = place / "complete.yaml"
-    file.write_text("# yaml-language-server: $schema=loopkit.schema.json\nloopkit: 1\nmodel:\n  readout: \n")
+    file.write_text("# yaml-language-server: $schema=loopkit.schema.json\nloopkit: 2\nmodel:\n  readout: \n")
     server.open(file)
     server.diagnostics(file)
     at = {"textDocument": {"uri": file.as_uri()}, "position": {"line": 3, "character": 11}}

@@ -61,7 +61,7 @@ SIZES: dict[str, list[Any]] = {
     "tokens": [32],
     "sequences": [2],
     "steps": [4],
-    "settle": [1],
+    "burn_in": [1],
     "length": [None, 4],
     "start_step": [0, 1],
 }
@@ -69,7 +69,7 @@ SIZES: dict[str, list[Any]] = {
 FIXED: dict[str, dict[str, Any]] = {
     "source/addition": {"train": 40, "validation": 10, "test": 10, "digits": 2},
     "probe/trajectory": {"loops": 3, "sequences": 2},
-    "probe/update": {"loops": 3, "settle": 1, "sequences": 2},
+    "probe/update": {"loops": 3, "burn_in": 1, "sequences": 2},
     "probe/spectral": {"steps": 4, "sequences": 2},
     "probe/scale_sweep": {"sequences": 2},
     "probe/clamp": {"sequences": 2},
@@ -137,7 +137,7 @@ class Generator:
         if supervision["type"].startswith("exit"):
             model["gate"] = {"type": "linear"}
         return {
-            "loopkit": 1,
+            "loopkit": 2,
             "description": "Drawn at random.",
             "seed": self.random.randrange(1000),
             "data": {

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 def test_the_plan_of_seven_billion_parameters_is_the_printed_one(root: Path, tmp_path: Path) -> None:
     guide = (root / "docs" / "guides" / "scaling.md").read_text()
-    (recipe,) = re.findall(r"```yaml\n(loopkit: 1\n.*?)```", guide, re.DOTALL)
+    (recipe,) = re.findall(r"```yaml\n(loopkit: 2\n.*?)```", guide, re.DOTALL)
     (command,) = re.findall(r"`loopkit (plan looped_7b.*?)`", guide)
     (table,) = re.findall(r"```text\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "looped_7b.yaml").write_text(recipe)

@@ -66,7 +66,7 @@ def test_targets_in_place_are_scored_by_group(make_case: MakeCase, tmp_path: Pat
     data = ToyData(ToySpec(Squares()), ToySpec(Characters()))
     prepared = prepare(data, cache=tmp_path, splits=["train"])  # type: ignore[arg-type]
     model = make_case("model.width=16").model
-    settings = replace(make_case().recipe.evaluate, split="train", tasks=EXACT, probes={}, protocol="once")
+    settings = replace(make_case().recipe.evaluate, split="train", tasks=EXACT, probes={}, protocol="non_overlapping")
     three = prepared.tokenizer.encode(["3"])[0].item()
     with torch.no_grad():
         model.head.bias = torch.nn.Parameter(torch.zeros(model.vocabulary))
@@ -354,7 +354,7 @@ def test_progress_is_told(make_case: MakeCase) -> None:
 
 def test_the_papers_protocol_scores_overlapping_windows_and_has_no_word_figures(make_case: MakeCase) -> None:
     case = make_case()
-    found = run(case, [1], settings={"protocol": "paper_a"}).to_json()
+    found = run(case, [1], settings={"protocol": "half_overlap"}).to_json()
     assert found["stride"] == found["window"] // 2
     assert found["tokens_scored"] > 1.5 * case.prepared.splits["validation"].report.tokens
     assert "word_ppl" not in found["depths"][0]

@@ -37,7 +37,7 @@ RANGES = [{"type": "uniform", "min": 1, "max": 3}, {"type": "poisson", "mean": 1
 def exported(reading: Reading, path: Path, schedule: dict[str, Any]) -> Target:
     """What a run of a form's model with these loops would be exported as."""
     values = {
-        "loopkit": 1,
+        "loopkit": 2,
         "data": {"source": "python_docs", "tokenizer": "bytes", "length": 16},
         "model": dict(reading.model),
         "objective": {"supervision": "terminal"},

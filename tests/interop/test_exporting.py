@@ -27,7 +27,7 @@ def recipe(tmp_path: Path, **train: Any) -> Recipe:
     """A recipe of the Ouro form, as large as the tests' folders."""
     norm = {"type": "rmsnorm", "eps": 1e-6}
     values = {
-        "loopkit": 1,
+        "loopkit": 2,
         "data": {"source": "python_docs", "tokenizer": "bytes", "length": 16},
         "model": {
             "width": 16,
@@ -175,7 +175,7 @@ def test_a_run_that_was_never_imported(tmp_path: Path) -> None:
         ({"block": {"mlp": "gelu"}}, "model.block.mlp: 'gelu' here, and ouro has 'swiglu'"),
         ({"block": {"norm": {"eps": 1e-5}}}, "model.block.norm.eps: 1e-05 here"),
         ({"block": {"attention": {"qk_norm": "rmsnorm"}}}, "model.block.attention.qk_norm: .*ouro has None"),
-        ({"position": {"pairing": "neighbours"}}, "model.position.pairing: 'neighbours' here"),
+        ({"position": {"pairing": "interleaved"}}, "model.position.pairing: 'interleaved' here"),
         ({"position": "learned"}, "model.position: 'learned' here, and ouro has 'rope'"),
         ({"embedding": {"scale": "sqrt_width"}}, "model.embedding.scale: 'sqrt_width' here"),
         ({"head": {"bias": True}}, "model.head.bias: True here"),

@@ -60,7 +60,7 @@ def huginn(start: Any = "zeros") -> LoopedModel:
     model = section(
         width=WIDTH,
         embedding=EmbeddingConfig(scale="sqrt_width"),
-        position={"type": "rope", "base": 50000.0, "pairing": "neighbours"},
+        position={"type": "rope", "base": 50000.0, "pairing": "interleaved"},
         block=BLOCK,
         prelude=1,
         core=2,

@@ -71,7 +71,7 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
 
 
 BASE = """\
-loopkit: 1
+loopkit: 2
 data: {source: python_docs, tokenizer: bytes, length: 32}
 model:
   width: 32

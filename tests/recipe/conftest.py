@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 BASE = """\
-loopkit: 1
+loopkit: 2
 data: {source: python_docs, tokenizer: bytes, length: 32}
 model:
   width: 32

@@ -196,7 +196,7 @@ class Generator:
 
     def many(self, base: str) -> Case:
         count = self.random.choice((10, 300, 3000, 50_000))
-        form = self.random.choice(("k{n}: {n}\n", "loopkit: 1\n", "trackers{n}: {{type: x}}\n", "- {n}\n"))
+        form = self.random.choice(("k{n}: {n}\n", "loopkit: 2\n", "trackers{n}: {{type: x}}\n", "- {n}\n"))
         body = "".join(form.format(n=n) for n in range(count))
         inside = f"objective: {{regularizers: {{{', '.join(f'r{n}: {{weight: {n}}}' for n in range(count))}}}}}\n"
         return Case(

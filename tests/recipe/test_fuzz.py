@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loopkit.recipe.layers import load_layers as real
+from loopkit.recipe.recipe import compose as real
 from tests.recipe.fuzz import GROWTH, Bench, run
 from tests.recipe.generated import Case
 
@@ -17,15 +17,15 @@ def test_a_thousand_recipes_end_in_words(tmp_path: Path) -> None:
 
 
 def test_the_bench_sees_what_it_looks_for(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    bench, case = Bench(tmp_path), Case("valid", "loopkit: 1\n")
+    bench, case = Bench(tmp_path), Case("valid", "loopkit: 2\n")
     assert bench.fault(case) is None
 
     def acts(how):  # type: ignore[no-untyped-def]
-        def load_layers(recipe):  # type: ignore[no-untyped-def]
+        def compose(*recipe, **options):  # type: ignore[no-untyped-def]
             how()
-            return real(recipe)
+            return real(*recipe, **options)
 
-        monkeypatch.setattr("loopkit.recipe.recipe.load_layers", load_layers)
+        monkeypatch.setattr("loopkit.recipe.recipe.compose", compose)
         return bench.fault(case) or ""
 
     assert "ZeroDivisionError" in acts(lambda: 1 / 0)

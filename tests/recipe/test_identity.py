@@ -24,7 +24,7 @@ from tests.recipe.hashes import TABLE, hashes
 
 LATER = "added_later"
 EVERY_KIND = """\
-loopkit: 1
+loopkit: 2
 data: {source: python_docs, tokenizer: bytes, length: 32}
 model:
   width: 32

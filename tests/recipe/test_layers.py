@@ -17,7 +17,7 @@ def values(file: Path, *overrides: str, profiles: tuple[str, ...] = ()) -> dict:
 
 def test_a_child_of_three_lines_resolves(write) -> None:
     write()
-    child = write("loopkit: 1\nextends: mine.yaml\nmodel: {readout: raw}\n", "child.yaml")
+    child = write("loopkit: 2\nextends: mine.yaml\nmodel: {readout: raw}\n", "child.yaml")
     recipe = load_recipe(child)
     assert recipe.name == "child"
     assert recipe.model.readout.name == "raw"
@@ -70,17 +70,17 @@ def test_of_alternatives_the_last_layer_wins_and_one_layer_may_not_have_two(writ
     file = write()
     assert values(file, "train.epochs=2")["train"]["steps"] is None
     with pytest.raises(RecipeError, match="epochs and steps exclude each other"):
-        load_recipe(write("loopkit: 1\nextends: mine.yaml\ntrain: {epochs: 1, steps: 2}\n", "two.yaml"))
+        load_recipe(write("loopkit: 2\nextends: mine.yaml\ntrain: {epochs: 1, steps: 2}\n", "two.yaml"))
 
 
 def test_profiles_apply_in_order_after_parents(write) -> None:
     write(
-        "loopkit: 1\nextends: root.yaml\nmodel: {width: 64}\n"
+        "loopkit: 2\nextends: root.yaml\nmodel: {width: 64}\n"
         "profiles: {mini: {model: {width: 16}}, tiny: {model: {core: 1}}}\n",
         "mid.yaml",
     )
     write(BASE + "profiles: {mini: {model: {width: 8}, train: {steps: 1}}}\n", "root.yaml")
-    leaf = write("loopkit: 1\nextends: mid.yaml\nmodel: {readout: raw}\n", "leaf.yaml")
+    leaf = write("loopkit: 2\nextends: mid.yaml\nmodel: {readout: raw}\n", "leaf.yaml")
     assert values(leaf)["model"]["width"] == 64
     got = values(leaf, profiles=("mini", "tiny"))
     assert (got["model"]["width"], got["train"]["steps"], got["model"]["core"]["layers"]) == (16, 1, 1)
@@ -131,7 +131,7 @@ def test_an_entry_of_a_list_can_be_set(write) -> None:
 
 def test_paths_are_relative_to_the_file_that_wrote_them(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
-    file = write("loopkit: 1\nextends: ../mine.yaml\ntrain: {start_from: weights}\n", "sub/child.yaml")
+    file = write("loopkit: 2\nextends: ../mine.yaml\ntrain: {start_from: weights}\n", "sub/child.yaml")
     write()
     monkeypatch.chdir(tmp_path)
     assert load_recipe(file).train.start_from == tmp_path / "sub" / "weights"
@@ -140,13 +140,13 @@ def test_paths_are_relative_to_the_file_that_wrote_them(write, tmp_path: Path, m
 
 
 def test_extending(write) -> None:
-    one = write("loopkit: 1\nextends: two.yaml\n", "one.yaml")
-    write("loopkit: 1\nextends: one.yaml\n", "two.yaml")
+    one = write("loopkit: 2\nextends: two.yaml\n", "one.yaml")
+    write("loopkit: 2\nextends: one.yaml\n", "two.yaml")
     with pytest.raises(RecipeError, match="in a circle"):
         load_recipe(one)
     with pytest.raises(RecipeError, match=r"extends: there is no file .*gone\.yaml"):
-        load_recipe(write("loopkit: 1\nextends: gone.yaml\n", "orphan.yaml"))
-    shipped = load_recipe(write("loopkit: 1\nextends: wikitext_44m_raw\n", "heir.yaml"))
+        load_recipe(write("loopkit: 2\nextends: gone.yaml\n", "orphan.yaml"))
+    shipped = load_recipe(write("loopkit: 2\nextends: wikitext_44m_raw\n", "heir.yaml"))
     assert shipped.model.width == 512
     with pytest.raises(RecipeError, match="no recipe is called 'wikitext_44m_rwa'"):
         load_recipe("wikitext_44m_rwa")
@@ -166,7 +166,7 @@ def test_a_new_default_does_not_change_a_resolved_recipe(write) -> None:
 
 def test_every_value_knows_its_origin(write) -> None:
     write()
-    child = write("loopkit: 1\nextends: mine.yaml\nmodel: {readout: raw}\n", "child.yaml")
+    child = write("loopkit: 2\nextends: mine.yaml\nmodel: {readout: raw}\n", "child.yaml")
     origins = load_recipe(child, overrides=["seed=3"]).origins
     assert str(origins["model", "readout", "type"]).endswith("child.yaml:3")
     assert str(origins["model", "width"]).endswith("mine.yaml:4")

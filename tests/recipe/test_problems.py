@@ -12,7 +12,7 @@ from loopkit.recipe import RecipeError, component, load_recipe, problems_of
 from tests.recipe.conftest import BASE
 
 FIVE = """\
-loopkit: 1
+loopkit: 2
 data:
   source: python_docs
   tokenizer: {type: bytes}
@@ -96,7 +96,7 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("objective.regularizers.norm_penalty=true", "false to remove it"),
         ("objective.regularizers.norm_penalti={}", "did you mean 'norm_penalty'"),
         ("model.carry={type: chain, of: []}", "a list of at least 1"),
-        ("loopkit=2", "must be 1, not 2"),
+        ("loopkit=3", "must be 2, not 3"),
         ("train.schedule={type: uniform, sigma: 1.0, max: 4}", "'sigma' is an option of schedule lognormal"),
         ("evaluate.depths=999999999999", "is more than 10,000 loops"),
         ("evaluate.depths=1-10001", "is more than 10,000 loops"),
@@ -317,7 +317,7 @@ def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[s
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("evaluate.stride=33", "evaluate.protocol=paper_a"),
+        ("evaluate.stride=33", "evaluate.protocol=half_overlap"),
         ("evaluate.stride=33", "data.source=addition", "data.tokenizer={type: numbers, size: 20}"),
         (
             "evaluate.probes={norms: {}, spectral: {}, radial: {}, update: {}, clamp: {}}",

@@ -65,7 +65,7 @@ def test_same_setting_twice_is_one_setting(write) -> None:
         ("train.clip", "must be a number > 0 or null, not ''"),
         ("train.start_from", "must be a path or null, not ''"),
         ("model.readout", "no readout is called ''"),
-        ("train.checkpoint", "must be a map with the options of checkpoints"),
+        ("train.checkpoint", "must be a map with the options of checkpoint"),
         ("evaluate.max_tokens", "must be an integer > 0 or null, not ''"),
         ("evaluate.tasks.perplexity", "no task is called ''"),
     ],

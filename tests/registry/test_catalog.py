@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from loopkit.registry.catalog import AmbiguousComponent, BrokenComponent, Catalog, UnknownComponent, builtin_offers
-from loopkit.registry.plugins import Offer, installed_offers, module_file
+from loopkit.registry.module_files import module_file
+from loopkit.registry.plugins import Offer, installed_offers
 from loopkit.registry.source import SourceProblem
 
 SOURCE = '''

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from loopkit.cli.main import Commands, main
 from loopkit.registry.catalog import Catalog, builtin_offers, catalog
-from loopkit.registry.plugins import installed_offers, module_file, module_folder
+from loopkit.registry.module_files import module_file, module_folder
+from loopkit.registry.plugins import installed_offers
 from loopkit.registry.spec import Spec
 from tests.registry.test_catalog import SOURCE, install
 
@@ -81,7 +82,7 @@ def test_a_broken_file_says_where(tmp_path: Path, fault: str) -> None:
 def test_a_recipe_that_names_a_broken_or_absent_file_says_which_line_names_it(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTS["syntax error"][0])
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text("loopkit: 1\nextends: wikitext_44m_raw\nplugins: [./faulty.py, ./gone.py]\n")
+    recipe.write_text("loopkit: 2\nextends: wikitext_44m_raw\nplugins: [./faulty.py, ./gone.py]\n")
     done = run("validate", str(recipe))
     assert done.exit_code == 2
     assert f"{recipe}:3: plugins: {tmp_path / 'faulty.py'}:11: syntax error" in done.stderr

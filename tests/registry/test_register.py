@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopkit.registry import Factory, Spec, register, use
-from loopkit.registry.options import Use
+from loopkit.registry.spec import Use
 
 
 def test_the_class_stays_a_class_that_works_by_hand() -> None:

@@ -42,7 +42,7 @@ def evaluation(depths: int = 8, trained: tuple[int, int] = (4, 4), **changes: An
         "tokenizer": {"type": "regex", "size": 20000},
         "dtype": "fp32",
         "device": "cpu",
-        "protocol": "once",
+        "protocol": "non_overlapping",
         "window": 256,
         "stride": 256,
         "batch": 8,

@@ -56,10 +56,10 @@ def test_no_evaluation_within_the_budget_is_said(sample: Sample, curves: Curves)
 
 
 def test_different_settings_are_named(sample: Sample, curves: Curves) -> None:
-    other = {"tokenizer": {"type": "bytes", "size": 256}, "protocol": "paper_a"}
+    other = {"tokenizer": {"type": "bytes", "size": 256}, "protocol": "half_overlap"}
     runs = [record("a", [sample()], curves(600)), record("b", [sample(**other)], curves(600))]
     result = compare(runs)
-    assert result["differences"]["protocol"] == {"a": "once", "b": "paper_a"}
+    assert result["differences"]["protocol"] == {"a": "non_overlapping", "b": "half_overlap"}
     assert "bits per byte" in result["notes"][0]
     assert "differ in protocol" in result["notes"][1]
     assert compare([runs[0], record("c", [sample()], curves(600))])["differences"] == {}

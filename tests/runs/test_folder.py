@@ -12,7 +12,7 @@ from loopkit.runs.folder import NoRun, RunExists, RunFolder, check_name, run_nam
 
 def make(root: Path, name: str, age: float) -> RunFolder:
     run = RunFolder(root / name).create()
-    run.resolved.write_text("loopkit: 1\n")
+    run.resolved.write_text("loopkit: 2\n")
     os.utime(run.resolved, (age, age))
     return run
 

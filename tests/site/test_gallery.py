@@ -217,7 +217,7 @@ def test_cards_carry_what_the_filter_asks_for(root: Path, study: Path, sample: C
 def test_a_parent_that_is_not_complete_is_not_compared_with(tmp_path: Path, root: Path) -> None:
     whole = (root / "recipes/base/wikitext_44m.yaml").read_text()
     (tmp_path / "base.yaml").write_text(whole.replace("  width: 512\n", "", 1))
-    (tmp_path / "child.yaml").write_text("loopkit: 1\nextends: base.yaml\nmodel: {width: 512}\n")
+    (tmp_path / "child.yaml").write_text("loopkit: 2\nextends: base.yaml\nmodel: {width: 512}\n")
     entry = read_entry(tmp_path / "child.yaml", [])
     assert entry.changes is None
     assert "is not complete by itself" in recipe_page(entry, frozenset(), {})

@@ -14,7 +14,7 @@ from tests.overriding import latest
 from tests.training.runs import fit
 
 RECIPE = """
-loopkit: 1
+loopkit: 2
 seed: 5
 data:
   source: {type: text, path: texts}

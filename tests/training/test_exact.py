@@ -94,7 +94,7 @@ def test_loops_of_their_own_resume_too(
 @pytest.mark.parametrize("stage", [0, 1])
 def test_muon_resumes_too(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
     zero = f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}"
-    make = recipe("train.optimizer={type: muon, rates: {embedding: 3}}", zero, "train.steps=5")
+    make = recipe("train.optimizer={type: muon, lr_scales: {embedding: 3}}", zero, "train.steps=5")
     fit(make, tmp_path / "whole")
     with monkeypatch.context() as patched:
         stop_at(patched, Display, "step", 2, signal.SIGTERM)

@@ -25,7 +25,7 @@ JACOBIAN = ("objective.regularizers={norm_penalty: {weight: 0.01}, jsrr: {produc
 """Differentiated within the forward pass; its random vectors belong to the samples, whichever rank has them."""
 CALM = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
 """Without dropout: after 20 orthogonalised steps rounding has grown to 3e-5 with it."""
-MUON = (*CALM, *REGULARIZERS, "train.optimizer={type: muon, weight_decay: 0.01, scale: shape, others: {eps: 1e-3}}")
+MUON = (*CALM, *REGULARIZERS, "train.optimizer={type: muon, weight_decay: 0.01, scale: shape, fallback: {eps: 1e-3}}")
 """Matrices that no rank holds whole under ZeRO 1 and 2."""
 SCALARS = (*REGULARIZERS, "model.readout={type: alpha, s_ref: ema}", "model.carry=damping", "train.loops_per=sequence")
 """Parameters without dimensions, and a buffer that follows the data."""

@@ -104,13 +104,15 @@ def test_nothing_measured_is_nothing_written(recipe: Maker, tmp_path: Path) -> N
 
 def test_texts_may_be_left_to_eval(recipe: Maker, tmp_path: Path) -> None:
     tasks = "evaluate.tasks={perplexity: {}, gsm8k: {type: math, path: nowhere.jsonl}}"
-    asked = recipe("train.steps=1", tasks, "evaluate.texts=eval")
+    asked = recipe("train.steps=1", tasks, "evaluate.generation=eval")
     fit(asked, tmp_path / "run")
     (file,) = RunFolder(tmp_path / "run").evaluations.iterdir()
     assert "loss" in json.loads(file.read_text())["depths"][0]
     assert "gsm8k" not in file.read_text()
     assert asks(asked)
-    assert not asks(recipe("evaluate.tasks={perplexity: false, math: {path: nowhere.jsonl}}", "evaluate.texts=eval"))
+    assert not asks(
+        recipe("evaluate.tasks={perplexity: false, math: {path: nowhere.jsonl}}", "evaluate.generation=eval")
+    )
     with pytest.raises(UserError, match="there is no such file"):
         fit(recipe("train.steps=1", tasks), tmp_path / "always")
 

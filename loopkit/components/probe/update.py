@@ -38,16 +38,16 @@ class Update(Probe):
 
     Args:
         loops: Loops to run, at most the model's maximum depth.
-        settle: Loops left out of the averages of ``lemma_2``, while the state is still small.
+        burn_in: Loops left out of the averages of ``lemma_2``, while the state is still small.
         sequences: Sequences to measure.
 
     Paper:
         arXiv:2606.24898, its check on 30 loops; it reports <u, b> without the division by D.
     """
 
-    def __init__(self, *, loops: PositiveInt = 30, settle: PositiveInt = 10, sequences: PositiveInt = 40) -> None:
+    def __init__(self, *, loops: PositiveInt = 30, burn_in: PositiveInt = 10, sequences: PositiveInt = 40) -> None:
         self.loops = loops
-        self.settle = settle
+        self.burn_in = burn_in
         self.sequences = sequences
         self.sums: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys((*_COLUMNS, "turn_times_rms"), 0.0))
         self.tokens: dict[int, int] = defaultdict(int)
@@ -95,7 +95,7 @@ class Update(Probe):
         }
         by_loop = [{"loop": k} | {name: self._mean(k, name) for name in _COLUMNS} for k in measured]
         tables: dict[str, Any] = {"update": by_loop}
-        if late := [k for k in measured if k > self.settle]:
+        if late := [k for k in measured if k > self.burn_in]:
             names = ("growth", "radial_update", "turn_times_rms", "angular_update")
             means = {name: math.fsum(self._mean(k, name) for k in late) / len(late) for name in names}
             tables["lemma_2"] = {"loops": [late[0], late[-1]]} | means

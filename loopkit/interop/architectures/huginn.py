@@ -55,7 +55,7 @@ class Huginn(Form):
                 "width": width,
                 "vocabulary": config.count("padded_vocab_size"),
                 "embedding": {"scale": "sqrt_width"},
-                "position": {"type": "rope", "base": config.number("rope_base", 50000.0), "pairing": "neighbours"},
+                "position": {"type": "rope", "base": config.number("rope_base", 50000.0), "pairing": "interleaved"},
                 "block": {
                     "type": "transformer",
                     "attention": {"type": "causal", "heads": heads, "kv_heads": keys, "qk_bias": biased},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from functools import cache
@@ -29,8 +30,13 @@ def describe(annotation: Annotation) -> str:
         case SlotMap(kind=kind):
             return f"a map, each entry one {kind}"
         case SectionRef(name=name):
-            return f"a map with the options of {name.lower()}"
+            return f"a map with the options of {_section_key(name)}"
     return "a map of partial recipes"
+
+
+def _section_key(name: str) -> str:
+    """Return the recipe key of a section's class: ``loss_spike`` for ``LossSpikeConfig``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Config")).lower()
 
 
 @cache

@@ -26,7 +26,7 @@ def scaffold(parent: Recipe, extends: str, plugins: Sequence[str] = ()) -> str:
     lines = [
         "# What this recipe does not say, it has from the one it extends. Take the '#' off a line, and off the lines",
         "# above it that it stands under, and change its value; indentation counts from the '#'.",
-        "loopkit: 1",
+        "loopkit: 2",
         *yaml_text({"extends": extends, "description": "Say what the experiment shows."}).splitlines(),
         *(yaml_text({"plugins": list(plugins)}).splitlines() if plugins else ()),
         *_commented(yaml_text({"seed": parent.seed}).splitlines()),

@@ -205,7 +205,7 @@ def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     cut = (
         source is not None
         and source.traits.get("layout") == "stream"
-        and _at(values, ("evaluate", "protocol")) == "once"
+        and _at(values, ("evaluate", "protocol")) == "non_overlapping"
     )
     if cut and isinstance(stride, int) and isinstance(window, int) and stride > window:
         message = f"{stride} is more than data.length, which is {window}: tokens between windows would not be scored"

@@ -178,7 +178,7 @@ def _slice(result: Mapping[str, Any]) -> str:
     if "window" not in result:
         asked = [f"{task.get('problems', 'all')} of {name}" for name, task in result.get("tasks", {}).items()]
         return f"{', '.join(asked)}; {result['dtype']}"
-    protocol = "" if result["protocol"] == "once" else f", protocol {result['protocol']}"
+    protocol = "" if result["protocol"] == "non_overlapping" else f", protocol {result['protocol']}"
     what = result.get("slice", "slice not stated").partition(";")[0]
     return f"{what}; windows of {result['window']}{protocol}, {result['dtype']}"
 

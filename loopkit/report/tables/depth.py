@@ -163,7 +163,7 @@ def _scored(result: Evaluation) -> str | None:
 def _windows(result: Evaluation) -> str | None:
     if "window" not in result:
         return None
-    protocols = {"once": "every token once", "paper_a": "overlapping, tokens counted twice (protocol paper_a)"}
+    protocols = {"non_overlapping": "every token once", "half_overlap": "half-overlapping, most tokens scored twice"}
     protocol = protocols.get(result["protocol"], result["protocol"])
     return f"{count(result['window'])} tokens, stride {count(result['stride'])}, {protocol}"
 

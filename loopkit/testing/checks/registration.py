@@ -8,8 +8,8 @@ import typing
 from typing import Any
 
 from loopkit.registry import KINDS
-from loopkit.registry.options import Use
 from loopkit.registry.schema import Leaf, Option, Slot, SlotList, SlotMap
+from loopkit.registry.spec import Use
 from loopkit.testing.case import EVERYTHING, Violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 

@@ -94,7 +94,7 @@ class HealthMonitor:
     def every_step(self) -> bool:
         """Whether each step has to be looked at before its update, which waits for the device. Otherwise steps that
         are logged are looked at, and weights before they are saved."""
-        limits = (self.settings.state_norm.limit, self.settings.loss_spike.deviations)
+        limits = (self.settings.state_norm.limit, self.settings.loss_spike.num_std)
         return self.settings.not_finite != "stop" or any(limit is not None for limit in limits)
 
     def judge(self, step: int, values: StepValues, history: History, batch_sha: str) -> Event | None:
@@ -118,7 +118,7 @@ class HealthMonitor:
     def taken(self, history: History, values: StepValues | None) -> History:
         """The history once a step has been taken."""
         losses = history.losses
-        if self.settings.loss_spike.deviations is None:
+        if self.settings.loss_spike.num_std is None:
             losses = ()
         elif values is not None:
             losses = (*losses, values.loss)[-self.settings.loss_spike.window :]
@@ -138,11 +138,11 @@ class HealthMonitor:
 
     def _spike(self, step: int, values: StepValues, history: History) -> Event | None:
         rule = self.settings.loss_spike
-        if rule.deviations is None or len(history.losses) < rule.window:
+        if rule.num_std is None or len(history.losses) < rule.window:
             return None
         middle = median(history.losses)
         spread = NORMAL * median(abs(loss - middle) for loss in history.losses)
-        limit = middle + rule.deviations * max(spread, LEAST_DEVIATION * abs(middle))
+        limit = middle + rule.num_std * max(spread, LEAST_DEVIATION * abs(middle))
         if values.loss <= limit:
             return None
         words = f"the loss is {values.loss:.4f}, its recent median {middle:.4f}"

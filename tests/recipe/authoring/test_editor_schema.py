@@ -34,15 +34,15 @@ def test_every_recipe_passes(file: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{loopkit: 1, modle: {}}",
-        "{loopkit: 1, model: {widht: 3}}",
-        "{loopkit: 1, model: {readout: rw}}",
-        "{loopkit: 1, train: {schedule: {type: lognormal, sigmma: 1}}}",
-        "{loopkit: 1, train: {schedule: {sigmma: 1}}}",
-        "{loopkit: 1, train: {schedule: {type: fixed, sigma: 1}}}",
-        "{loopkit: 1, objective: {regularizers: {norm_penalty: {wieght: 1}}}}",
-        "{loopkit: 1, train: {clip: fast}}",
-        "{loopkit: 1, profiles: {mini: {profiles: {}}}}",
+        "{loopkit: 2, modle: {}}",
+        "{loopkit: 2, model: {widht: 3}}",
+        "{loopkit: 2, model: {readout: rw}}",
+        "{loopkit: 2, train: {schedule: {type: lognormal, sigmma: 1}}}",
+        "{loopkit: 2, train: {schedule: {sigmma: 1}}}",
+        "{loopkit: 2, train: {schedule: {type: fixed, sigma: 1}}}",
+        "{loopkit: 2, objective: {regularizers: {norm_penalty: {wieght: 1}}}}",
+        "{loopkit: 2, train: {clip: fast}}",
+        "{loopkit: 2, profiles: {mini: {profiles: {}}}}",
         "{extends: x}",
     ],
 )
@@ -51,4 +51,4 @@ def test_what_validate_refuses_is_underlined(text: str) -> None:
 
 
 def test_options_carry_their_meaning() -> None:
-    assert "Channels of the state" in SCHEMA["definitions"]["section.Model"]["properties"]["width"]["description"]
+    assert "Channels of the state" in SCHEMA["definitions"]["section.ModelConfig"]["properties"]["width"]["description"]

@@ -35,7 +35,7 @@ def module(recipe: Maker, *overrides: str) -> TrainingModule:
 # a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
 RULE = AdamW(weight_decay=0.1, eps=1e-3)
 BF16 = torch.finfo(torch.bfloat16).eps
-MUON = Muon(weight_decay=0.1, others=lambda: RULE, except_for=["*.mlp.gate.weight"], rates={"embedding": 2.0})
+MUON = Muon(weight_decay=0.1, fallback=lambda: RULE, exclude=["*.mlp.gate.weight"], lr_scales={"embedding": 2.0})
 
 
 def engine(

@@ -75,7 +75,7 @@ def test_a_state_beyond_its_limit_is_an_event(recipe: Maker) -> None:
 
 
 def test_a_spike_is_measured_by_the_recent_losses(recipe: Maker) -> None:
-    judge = health(recipe, "loss_spike={deviations: 4, window: 9, action: rewind}")
+    judge = health(recipe, "loss_spike={num_std: 4, window: 9, action: rewind}")
     losses = (2.0, 2.2, 1.8, 2.1, 1.9, 2.0, 2.3, 1.7, 2.0)  # median 2, median distance 0.1
     limit = 2 + 4 * 1.4826 * 0.1
     assert judge.judge(1, values(loss=99.0), History(losses[1:]), "") is None  # too few to tell
@@ -89,7 +89,7 @@ def test_a_spike_is_measured_by_the_recent_losses(recipe: Maker) -> None:
 
 
 def test_the_window_moves_with_the_steps_that_are_taken(recipe: Maker) -> None:
-    judge, history = health(recipe, "loss_spike={deviations: 4, window: 8}"), History(skips=3)
+    judge, history = health(recipe, "loss_spike={num_std: 4, window: 8}"), History(skips=3)
     for loss in range(12):
         history = judge.taken(history, values(float(loss)))
     assert history == History(tuple(map(float, range(4, 12))))
@@ -189,7 +189,7 @@ def test_a_warning_changes_nothing_but_the_log(recipe: Maker, whole: Path, tmp_p
 
 
 def test_recent_losses_are_part_of_a_checkpoint(recipe: Maker, tmp_path: Path) -> None:
-    made = recipe("train.health.loss_spike={deviations: 50, window: 8}")
+    made = recipe("train.health.loss_spike={num_std: 50, window: 8}")
     fit(made, tmp_path / "run")
     state = json.loads((RunFolder(tmp_path / "run").checkpoint(6) / "state.json").read_text())
     assert state["history"]["losses"] == [line["loss"] for line in lines(tmp_path / "run")[:6]]

@@ -1,0 +1,1 @@
+"""Formats of recipes: what was renamed, and how a file is rewritten."""
