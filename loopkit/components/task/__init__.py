@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,9 @@ class Task(ABC):
     there under the task's name, because several of them may be asked at once. Where answers have groups, ``total`` is
     also called with the marks of each group, and those figures stand under ``groups``.
 
-    Attributes:
-        scores: Whether its requests are of likelihood, for which the split under evaluation is read; else they are of
-            texts. A task does one or the other.
+    All requests of a task are of one kind: ``Corpus`` for likelihoods on the evaluated split, or ``Generate`` for
+    completions. A task of ``Generate`` requests is registered with ``generates=True``.
     """
-
-    scores: ClassVar[bool] = True
 
     @abstractmethod
     def requests(self) -> Iterator[Request]:
