@@ -74,10 +74,8 @@ def exit_early(
         answer: Computes the result of stopped sequences.
 
     Raises:
-        ValueError: If the exit stops tokens one by one, or there is no loop to run.
+        UserError: If ``loops`` is less than 1.
     """
-    if exit.level != "sequence":
-        raise UserError(f"early exit stops whole sequences, not each {exit.level}; set the exit's level to 'sequence'")
     if loops < 1:
         raise UserError(f"early exit needs at least one loop, not {loops}")
     least = exit.threshold if threshold is None else threshold

@@ -73,7 +73,7 @@ def exit_row(
     figures["ppl_change"] = loss_figures((timing.scored.nll - full.scored.nll) / num_scored)["token_ppl"] - 1
     return {
         "type": type(exit).registration.name,  # type: ignore[attr-defined]
-        "level": exit.level,
+        "level": "sequence",
         **_threshold(choice.chosen),
         **finite_figures(figures),
         "exits_by_loop": torch.bincount(depth, minlength=loops + 1)[1:].tolist(),
