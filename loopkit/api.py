@@ -151,6 +151,7 @@ def evaluate(
     from loopkit.evaluation import evaluate as evaluate_model
     from loopkit.evaluation.measure import scores_text
     from loopkit.evaluation.overrides import check_overrides
+    from loopkit.evaluation.settings import EvaluationSettings
     from loopkit.evaluation.trained_run import open_run
     from loopkit.report import write_report
 
@@ -163,12 +164,8 @@ def evaluate(
     result = evaluate_model(
         opened.model,
         prepared,
-        recipe.evaluate,
-        chosen,
+        EvaluationSettings.from_recipe(recipe, depths=chosen, dtype=dtype, read_as=read_as),
         tokenizer=opened.tokenizer,
-        length=recipe.data.length,
-        dtype=dtype or recipe.train.precision,
-        read_as=read_as,
         trained=opened.trained,
         origin=opened.origin,
         completions=completions_of(opened.folder, opened.checkpoint.step),
@@ -215,10 +212,9 @@ def generate(
     Raises:
         UserError: If there is no such run, a prompt is empty, or a number is out of its range.
     """
-    import torch
 
     from loopkit.errors import UserError
-    from loopkit.evaluation.context import ready
+    from loopkit.evaluation.context import evaluation_mode
     from loopkit.evaluation.trained_run import open_run
     from loopkit.inference import Sampling, complete
 
@@ -227,8 +223,7 @@ def generate(
         raise UserError("a prompt is empty; give each one some text")
     sampling = Sampling(temperature, top_p, seed)
     opened = open_run(run, step=step, device=device, root=Path(runs))
-    place = torch.device(next(opened.model.parameters()).device)
-    with ready(opened.model, place, dtype or opened.recipe.train.precision):
+    with evaluation_mode(opened.model, dtype or opened.recipe.train.precision):
         return complete(
             opened.model,
             opened.tokenizer,

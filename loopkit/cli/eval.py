@@ -138,33 +138,29 @@ def _measure(
     from loopkit.data import prepare
     from loopkit.evaluation import completions_of, evaluate, write_result
     from loopkit.evaluation.measure import scores_text
+    from loopkit.evaluation.settings import EvaluationSettings
     from loopkit.report import depth_report, write_report
 
     recipe = opened.recipe
     prepared = None
     if exits or timed or scores_text(recipe.evaluate):
         prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
-    shared: dict[str, Any] = {
-        "length": recipe.data.length,
-        "dtype": dtype or recipe.train.precision,
-        "read_as": read_as,
-        "trained": opened.trained_as(read_as),  # type: ignore[arg-type]
-        "origin": opened.origin,
-    }
+    choices: dict[str, Any] = {"dtype": dtype, "read_as": read_as}
     if exits and prepared is not None:
-        _benchmark(opened, prepared, exits, shared, write, as_json)
+        _benchmark(opened, prepared, exits, choices, write, as_json)
         return
     result = evaluate(
         opened.model,
         prepared,
-        recipe.evaluate,
-        opened.depths if wanted is None else wanted,
+        EvaluationSettings.from_recipe(
+            recipe, depths=opened.depths if wanted is None else wanted, timed_batches=timed, **choices
+        ),
         tokenizer=opened.tokenizer,
-        timed_batches=timed,
+        trained=opened.trained_as(read_as),  # type: ignore[arg-type]
+        origin=opened.origin,
         completions=completions_of(opened.folder, opened.checkpoint.step) if write else None,
-        writing=_silent if shard.rank else _writing,
+        on_completion=_silent if shard.rank else _writing,
         shard=shard,
-        **shared,
     )
     if shard.rank:
         return
@@ -229,10 +225,11 @@ def _writing(task: str, depth: int, done: int, wanted: int) -> None:
 
 
 def _benchmark(
-    opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], shared: dict[str, Any], write: bool, as_json: bool
+    opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], choices: dict[str, Any], write: bool, as_json: bool
 ) -> None:
     """What early exit by each rule saves and costs, beside every fixed depth."""
     from loopkit.evaluation.early_exit.benchmark import exit_benchmark
+    from loopkit.evaluation.settings import ExitBenchmarkSettings
     from loopkit.recipe import component
     from loopkit.registry.catalog import catalog
     from loopkit.report.plots.frontier import plot_frontier
@@ -241,7 +238,14 @@ def _benchmark(
 
     known = catalog().with_files(Path(file) for file in opened.recipe.values["plugins"])
     exits = {name: component("exit", name, among=known).build() for name in names}
-    found = exit_benchmark(opened.model, prepared, opened.recipe.evaluate, exits, **shared)
+    found = exit_benchmark(
+        opened.model,
+        prepared,
+        exits,
+        ExitBenchmarkSettings.from_recipe(opened.recipe, **choices),
+        trained=opened.trained_as(choices["read_as"]),
+        origin=opened.origin,
+    )
     _show(found, exit_report, as_json)
     if write:
         path = opened.folder.path / "exit" / f"{opened.checkpoint.path.name}.json"

@@ -76,13 +76,13 @@ def command(
 
     from loopkit.components.chat import CLOSE
     from loopkit.evaluation.trained_run import open_run
-    from loopkit.inference import Sampling, not_cacheable
+    from loopkit.inference import Sampling, uncacheable_components
 
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     opened = open_run(run, step=step, plugins=plugins, device=place, root=runs)
     for warning in opened.warnings:
         click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
-    if parts := not_cacheable(opened.model):
+    if parts := uncacheable_components(opened.model):
         click.echo(f"note: {' and '.join(parts)} cannot be cached, so every token costs the whole text", err=True)
     depth = opened.trained.max if depth is None else depth
     asked = [_conversation(text, system) for text in texts] if chat else list(texts)
@@ -118,15 +118,14 @@ def _complete(
     dtype: str,
     stream: bool,
 ) -> list[Completed]:
-    import torch
 
-    from loopkit.evaluation.context import ready
+    from loopkit.evaluation.context import evaluation_mode
     from loopkit.inference import complete
     from loopkit.inference.stream import Stream
 
     tokenizer = opened.tokenizer
     shown = Stream(tokenizer, stop, lambda text: click.echo(text, nl=False)) if stream else None
-    with ready(opened.model, torch.device(next(opened.model.parameters()).device), dtype):  # type: ignore[arg-type]
+    with evaluation_mode(opened.model, dtype):  # type: ignore[arg-type]
         found = complete(
             opened.model,
             tokenizer,
@@ -135,7 +134,7 @@ def _complete(
             max_tokens=max_tokens,
             stop=stop,
             sampling=sampling,
-            watch=lambda number, tokens: None if shown is None else shown.more(tokens),
+            watch=lambda number, tokens: None if shown is None else shown.update(tokens),
         )
     if shown is not None:
         shown.end(found[0].text)

@@ -42,7 +42,7 @@ def command(
     from loopkit.report.tables.study import arms_markdown, claims_markdown, claims_report, radii_markdown
     from loopkit.runs import write_text
     from loopkit.studies import load_study, reproduce
-    from loopkit.studies.runs import Failed
+    from loopkit.studies.runs import TrainingFailed
 
     loaded = load_study(study)
     chosen = _seeds(seeds)
@@ -60,7 +60,7 @@ def command(
     except KeyboardInterrupt:
         click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
         sys.exit(ExitCode.INTERRUPTED)
-    except Failed as error:
+    except TrainingFailed as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(ExitCode.FAILED)
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +12,6 @@ from torch import Tensor
 from loopkit.loop import PAD, Batch, Trajectory, widen
 from loopkit.registry import Share, register
 
-Level = Literal["sequence", "token"]
-"""What stops as a whole. Every exit has it as an option, because it changes no score."""
-
 
 class Exit(ABC):
     """Says after each loop how ready every token is to stop. Calibration and counting belong to ``evaluation/``.
@@ -24,12 +20,10 @@ class Exit(ABC):
     there which loop counts as the last. The last loop of a run stops whatever is left, so it is never scored.
 
     Attributes:
-        threshold: A token or sequence stops after the first loop whose score is at least this.
-        level: Whether tokens stop one by one, or sequences as a whole, by ``sequence_score``.
+        threshold: A sequence stops after the first loop whose ``sequence_score`` is at least this.
     """
 
     threshold: float
-    level: Level
 
     @abstractmethod
     def score(self, t: Trajectory, k: int) -> Tensor:
@@ -63,12 +57,10 @@ class Depth(Exit):
 
     Args:
         loops: After how many.
-        level: What stops as a whole.
     """
 
-    def __init__(self, *, loops: PositiveInt = 1, level: Level = "sequence") -> None:
+    def __init__(self, *, loops: PositiveInt = 1) -> None:
         self.threshold = float(loops)
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         return torch.full(t.batch.tokens.shape, float(k), device=t.batch.device)
@@ -82,15 +74,13 @@ class LogitMargin(Exit):
 
     Args:
         threshold: Least distance of the two largest logits, in nats; 2 says that the first is 7.4 times as likely.
-        level: What stops as a whole.
 
     Paper:
         arXiv:2606.24898. There too a sequence's score is the mean over its tokens.
     """
 
-    def __init__(self, *, threshold: NonNegativeFloat = 2.0, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: NonNegativeFloat = 2.0) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         top = t.logits(k).topk(2, dim=-1).values
@@ -105,12 +95,10 @@ class MaxProb(Exit):
 
     Args:
         threshold: Least probability of the most likely token.
-        level: What stops as a whole.
     """
 
-    def __init__(self, *, threshold: Share = 0.9, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: Share = 0.9) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         logits = t.logits(k)
@@ -125,12 +113,10 @@ class Entropy(Exit):
 
     Args:
         threshold: Minus the largest entropy that is certain enough, in nats.
-        level: What stops as a whole.
     """
 
-    def __init__(self, *, threshold: NonPositiveFloat = -1.0, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: NonPositiveFloat = -1.0) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         log_p = t.logits(k).log_softmax(dim=-1)
@@ -145,15 +131,13 @@ class GateCdf(Exit):
 
     Args:
         threshold: Least probability of having stopped by then; 1 runs all loops unless the gate is saturated.
-        level: What stops as a whole.
 
     Paper:
         arXiv:2510.25741. There tokens stop one by one; a sequence's score is the mean over its tokens.
     """
 
-    def __init__(self, *, threshold: Share = 0.5, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: Share = 0.5) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         stay = torch.stack([F.logsigmoid(-widen(t.gate(j))) for j in range(1, k + 1)]).sum(dim=0)
@@ -168,15 +152,13 @@ class Kl(Exit):
 
     Args:
         threshold: Minus the largest divergence that counts as no change, in nats.
-        level: What stops as a whole.
 
     Paper:
         arXiv:2502.05171. The direction is that of its released code.
     """
 
-    def __init__(self, *, threshold: NonPositiveFloat = -1e-3, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: NonPositiveFloat = -1e-3) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         if k == 1:
@@ -193,15 +175,13 @@ class StateDelta(Exit):
 
     Args:
         threshold: Minus the largest relative step that counts as none.
-        level: What stops as a whole.
 
     Paper:
         arXiv:2502.05171. The norm is over the streams of a token too, where there are several.
     """
 
-    def __init__(self, *, threshold: NonPositiveFloat = -0.03, level: Level = "sequence") -> None:
+    def __init__(self, *, threshold: NonPositiveFloat = -0.03) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         if k == 1:

@@ -190,7 +190,7 @@ class ExitImprovement(Supervision):
     Args:
         k: Slope of the target probability of continuing, per nat, > 0.
         gamma: Improvement at which the target probability of continuing is 1/2, in nats.
-        gate_index: Which gate learns from loop j: ``after`` that of loop j, which has seen the improvement (the paper), or
+        gate_index: Which gate learns from loop j: ``after`` that of loop j, whose input contains it (the paper), or
             ``before`` that of loop j - 1, whose decision it was.
 
     Paper: It does not state k and gamma; the defaults are a third party's.

@@ -1,4 +1,4 @@
-"""Measuring a model at every depth: the sweep, tasks, probes, and what they found. Torch only where a model runs."""
+"""Evaluation of a model at every depth: the sweep, tasks, probes and results. Torch is imported when a model runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from loopkit.recipe.depths import check_depths, format_depths, parse_depths
 
 if TYPE_CHECKING:
     from loopkit.evaluation.measure import evaluate as evaluate
+    from loopkit.evaluation.settings import EvaluationSettings as EvaluationSettings
 
 __all__ = [
     "Conditions",
+    "EvaluationSettings",
     "ModelSource",
     "Result",
     "TrainedDepths",
@@ -31,4 +33,8 @@ def __getattr__(name: str) -> Any:
         from loopkit.evaluation.measure import evaluate
 
         return evaluate
+    if name == "EvaluationSettings":
+        from loopkit.evaluation.settings import EvaluationSettings
+
+        return EvaluationSettings
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

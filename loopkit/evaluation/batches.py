@@ -1,4 +1,4 @@
-"""The sequences of an evaluation in batches, as often as they are asked for."""
+"""The sequences of an evaluation in batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """Consecutive batches of what is scored; iterating again starts again, and making none costs nothing.
+    """Consecutive batches of the scored sequences, built when iterated; each iteration starts from the first.
 
     Args:
         scoring: The sequences.
-        size: Sequences in a batch; the last one may have fewer.
+        size: Sequences per batch; the last batch may have fewer.
         device: Where the batches go.
     """
 

@@ -1,4 +1,7 @@
-"""What each example cost at each depth, and how often its likeliest tokens were right. Letters: B examples."""
+"""Loss and accuracy of each example at each depth.
+
+Dims: B examples.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class ByExample:
         numbers: Number of each example.
         tokens: Its scored tokens.
         nll: Their negative log-likelihood by depth, in nats, in fp64.
-        right: Of them, those that are the likeliest ones, by depth; empty where that was not asked.
+        right: Scored tokens that the model ranks first, by depth; empty if accuracy is not measured.
     """
 
     numbers: Parts = field(default_factory=list)
@@ -31,22 +34,22 @@ class ByExample:
     nll: dict[int, Parts] = field(default_factory=lambda: defaultdict(list))
     right: dict[int, Parts] = field(default_factory=lambda: defaultdict(list))
 
-    def begin(self, batch: Batch) -> None:
-        """Take in the examples of a batch, whose depths are then read."""
+    def add_batch(self, batch: Batch) -> None:
+        """Add the examples of a batch; the caller then appends their sums for each depth."""
         self.numbers.append(batch.sample.cpu())
         self.tokens.append(batch.scored.sum(dim=1).cpu())
 
     def answers(self, depth: int, groups: Sequence[str | None]) -> list[Likelihood]:
-        """The answer for each example that has a scored token, in the order of their numbers.
+        """Return the answer for each example that has a scored token, in the order of their numbers.
 
         Args:
             depth: In loops.
-            groups: The group of every example by its number; empty where none has one.
+            groups: The group of every example, indexed by its number; empty if examples have no groups.
         """
-        numbers, tokens = (_whole(parts, torch.int64) for parts in (self.numbers, self.tokens))
-        nll = _whole(self.nll[depth], torch.float64).tolist()
-        right = _whole(self.right[depth], torch.int64).tolist() if self.right else None
-        counts, names = tokens.tolist(), numbers.tolist()
+        numbers, tokens = (_concat(parts, torch.int64) for parts in (self.numbers, self.tokens))
+        nll = _concat(self.nll[depth], torch.float64).tolist()
+        right = _concat(self.right[depth], torch.int64).tolist() if self.right else None
+        counts, ids = tokens.tolist(), numbers.tolist()
         return [
             Likelihood(
                 nll[i],
@@ -54,25 +57,25 @@ class ByExample:
                 sequences=1,
                 right=None if right is None else right[i],
                 exact=None if right is None else int(right[i] == counts[i]),
-                group=groups[names[i]] if groups else None,
+                group=groups[ids[i]] if groups else None,
             )
             for i in numbers.argsort(stable=True).tolist()
             if counts[i]
         ]
 
-    def joined(self, depths: Sequence[int], gather: Callable[[Tensor], Tensor]) -> ByExample:
-        """The examples of all ranks. Every rank calls this, for the same depths."""
-        found = ByExample(
-            [gather(_whole(self.numbers, torch.int64))],
-            [gather(_whole(self.tokens, torch.int64))],
-            {depth: [gather(_whole(self.nll[depth], torch.float64))] for depth in depths},
+    def gather(self, depths: Sequence[int], gather: Callable[[Tensor], Tensor]) -> ByExample:
+        """Return the examples of all ranks. Every rank calls this with the same depths."""
+        result = ByExample(
+            [gather(_concat(self.numbers, torch.int64))],
+            [gather(_concat(self.tokens, torch.int64))],
+            {depth: [gather(_concat(self.nll[depth], torch.float64))] for depth in depths},
         )
-        # a rank without a batch has seen no depth, and still takes part
+        # a rank without a batch has no depths, but must join the collectives
         has_right = bool(gather(torch.tensor([len(self.right)])).any())
         if has_right:
-            found.right = {depth: [gather(_whole(self.right[depth], torch.int64))] for depth in depths}
-        return found
+            result.right = {depth: [gather(_concat(self.right[depth], torch.int64))] for depth in depths}
+        return result
 
 
-def _whole(parts: Parts, dtype: torch.dtype) -> Tensor:
+def _concat(parts: Parts, dtype: torch.dtype) -> Tensor:
     return torch.cat(parts).to(dtype) if parts else torch.empty(0, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What every measurement of a model needs around it: its mode, its arithmetic, its data, and the names of these."""
+"""Context of a measurement: evaluation mode, arithmetic, split, and their names in results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Dtype = Literal["fp32", "bf16_autocast"]
 
 
 @contextmanager
-def ready(model: LoopedModel, device: torch.device, dtype: Dtype) -> Iterator[None]:
-    """The model in evaluation mode, without gradient, in the arithmetic asked for; afterwards in the mode it had."""
+def evaluation_mode(model: LoopedModel, dtype: Dtype) -> Iterator[None]:
+    """Put a model into evaluation mode without gradients, in the given arithmetic; restore its mode afterwards."""
     training = model.training
-    model.to(device).eval()
+    device = next(model.parameters()).device
+    model.eval()
     try:
         with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == "bf16_autocast"):
             yield
@@ -30,23 +31,23 @@ def ready(model: LoopedModel, device: torch.device, dtype: Dtype) -> Iterator[No
         model.train(training)
 
 
-def split_of(prepared: Prepared, name: str) -> Split:
-    """A split of the data.
+def get_split(prepared: Prepared, name: str) -> Split:
+    """Return a split of the data.
 
     Raises:
-        ValueError: If it was not prepared.
+        UserError: If it was not prepared.
     """
     if name not in prepared.splits:
-        raise UserError(f"there is no split {name!r} here; this data was prepared with {', '.join(prepared.splits)}")
+        raise UserError(f"split {name!r} was not prepared; prepared splits: {', '.join(prepared.splits)}")
     return prepared.splits[name]
 
 
 def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
-    """``type``, ``size`` and ``fingerprint`` of a tokenizer."""
+    """Return ``type``, ``size`` and ``fingerprint`` of a tokenizer."""
     name = type(tokenizer).registration.name  # type: ignore[attr-defined]
     return {"type": name, "size": tokenizer.size, "fingerprint": tokenizer.fingerprint()[:12]}
 
 
 def device_name(device: torch.device) -> str:
-    """What a device is called in results."""
+    """Return the name of a device in results."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,4 +1,4 @@
-"""The depth sweep: every depth read from one pass of a batch, each scored token counted once, sums in fp64."""
+"""The depth sweep: scores every depth from one pass over each batch, with sums in fp64."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from loopkit.loop import Batch, LoopedModelProtocol, Loops, Trajectory
 
 ReadAs = Literal["depth", "trained"]
 
-_AT_ONCE = 8  # depths that are read together; more would only cost memory
+_MAX_READ_TOGETHER = 8  # depths per call; larger groups only cost memory
 
 
 @dataclass
 class Greedy:
-    """How often the likeliest token is the right one, by depth.
+    """Counts of correct greedy predictions, by depth.
 
     Args:
-        right: Scored tokens.
-        exact: Sequences whose every scored token is right.
-        sequences: Sequences that have a scored token, at any depth.
+        right: Scored tokens that the model ranks first.
+        exact: Sequences with every scored token right.
+        sequences: Sequences with a scored token; the same at every depth.
     """
 
     right: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -42,11 +42,11 @@ class DepthSweep:
 
     Args:
         nll: Negative log-likelihood summed over the scored tokens by depth, in nats, in fp64.
-        greedy: What the likeliest tokens were worth, where asked for.
-        by_example: The same for each example, where asked for.
-        tokens: Scored tokens.
-        batches: Batches seen.
-        core_calls: Core calls counted.
+        greedy: Counts of correct predictions, if requested.
+        by_example: The sums of each example, if requested.
+        tokens: Number of scored tokens.
+        batches: Number of batches.
+        core_calls: Counted core calls.
     """
 
     nll: dict[int, float]
@@ -71,55 +71,55 @@ def sweep(
 ) -> DepthSweep:
     """Score batches at every depth.
 
-    Where the loop does not depend on its length, one pass of ``max(depths)`` core calls serves all depths; else
-    ``passes_for`` says how many there are. States are read while the pass runs and then dropped, so that a thousand
+    If the loop does not depend on its length, one pass of ``max(depths)`` core calls serves all depths; otherwise
+    ``plan_passes`` returns the passes. States are read while the pass runs and then dropped, so that a thousand
     depths need no more memory than eight.
 
     Args:
         model: In evaluation mode.
         batches: On the model's device.
         depths: Depths to read, in loops.
-        read_as: ``depth`` reads loop k as the last one of a run of k, ``trained`` as a run of ``trained`` loops reads
-            it (a loop beyond that as the last).
+        read_as: ``depth`` reads loop k as the last loop of a run of k; ``trained`` reads it as a run of ``trained``
+            loops does, and a loop beyond ``trained`` as the last.
         trained: Loops of training, for ``read_as="trained"``.
-        greedy: Whether to count where the likeliest token is the right one.
+        greedy: Whether to count correct greedy predictions.
         by_example: Whether to keep the sums of each example.
-        probes: Measured on the same passes.
+        probes: Probes that observe the same passes.
         progress: Called with the number of batches done.
     """
     sums = {depth: torch.zeros((), dtype=torch.float64) for depth in depths}
-    found = DepthSweep({}, Greedy() if greedy else None, ByExample() if by_example else None)
+    result = DepthSweep({}, Greedy() if greedy else None, ByExample() if by_example else None)
 
     def read(t: Trajectory, group: Sequence[int]) -> None:
-        ats = [reading(depth, read_as, trained) for depth in group]
-        # one transfer per group; each token's loss is widened before it is added
+        ats = [last_loop(depth, read_as, trained) for depth in group]
+        # one transfer per group; each token's loss is converted to fp64 before the sum
         nll_KBT = t.nll(group, at=ats).double()
         nll = nll_KBT.sum(dim=(1, 2)).cpu()
-        if found.by_example is not None:
+        if result.by_example is not None:
             for depth, nll_B in zip(group, nll_KBT.sum(dim=2).cpu(), strict=True):
-                found.by_example.nll[depth].append(nll_B)
+                result.by_example.nll[depth].append(nll_B)
         for depth, at, value in zip(group, ats, nll, strict=True):
             sums[depth] += value
-            if found.greedy is not None:
-                right_B = _count(found.greedy, t, depth, at)
-                if found.by_example is not None:
-                    found.by_example.right[depth].append(right_B.cpu())
+            if result.greedy is not None:
+                right_B = _count_correct(result.greedy, t, depth, at)
+                if result.by_example is not None:
+                    result.by_example.right[depth].append(right_B.cpu())
         observe(t, group, probes)
 
     with torch.no_grad(), counted_core_calls(model) as calls:
         for batch in batches:
-            if found.by_example is not None:
-                found.by_example.begin(batch)
-            for group, total in passes_for(model, depths, read_as, trained):
+            if result.by_example is not None:
+                result.by_example.add_batch(batch)
+            for group, total in plan_passes(model, depths, read_as, trained):
                 run_and_read(model, batch, group, read, total)
-            if found.greedy is not None:
-                found.greedy.sequences += int(batch.scored.any(1).sum())
-            found.tokens += int(batch.scored.sum())
-            found.batches += 1
-            progress(found.batches)
-    found.nll = {depth: value.item() for depth, value in sums.items()}
-    found.core_calls = calls[0]
-    return found
+            if result.greedy is not None:
+                result.greedy.sequences += int(batch.scored.any(1).sum())
+            result.tokens += int(batch.scored.sum())
+            result.batches += 1
+            progress(result.batches)
+    result.nll = {depth: value.item() for depth, value in sums.items()}
+    result.core_calls = calls[0]
+    return result
 
 
 class _Waiting:
@@ -136,7 +136,7 @@ class _Waiting:
         """Read what waits, when there is enough of it; all sequences stop once the last depth has been read."""
         if k in self.wanted:
             self.depths.append(k)
-        if self.depths and (len(self.depths) == _AT_ONCE or k == self.last):
+        if self.depths and (len(self.depths) == _MAX_READ_TOGETHER or k == self.last):
             self.read(t, self.depths)
             for depth in self.depths:
                 t.drop_readouts(depth)
@@ -146,37 +146,37 @@ class _Waiting:
         return torch.ones(len(t.batch), dtype=torch.bool) if self.last == k < t.loops.total else None
 
 
-def passes_for(
+def plan_passes(
     model: LoopedModelProtocol, depths: Sequence[int], read_as: ReadAs, trained: int | None
 ) -> list[tuple[list[int], int]]:
-    """The passes that serve some depths: for each, the depths that are read from it and its number of loops.
+    """Plan the passes for some depths: for each pass, the depths read from it and its number of loops.
 
-    Where the loop depends on its length, depths that are read as training read them share a pass of as many loops as
-    training ran; a depth that is read as the last loop, or lies beyond those of training, has a pass of its own.
+    If the loop depends on its length, depths that are read as in training share a pass of the trained length; a depth
+    that is read as the last loop, or that exceeds the trained length, gets its own pass.
     """
     if model.depth_free or read_as == "depth":
         return [(group, group[-1]) for group in groups(model, depths)]
     totals: dict[int, list[int]] = {}
     for depth in sorted(depths):
-        totals.setdefault(reading(depth, read_as, trained), []).append(depth)
+        totals.setdefault(last_loop(depth, read_as, trained), []).append(depth)
     return [(group, total) for total, group in totals.items()]
 
 
-def spell_passes(model: LoopedModelProtocol, depths: Sequence[int], read_as: ReadAs, trained: int | None) -> str:
-    """How many passes serve some depths, as results have it: ``one``, ``one per depth``, or a number."""
-    count = len(passes_for(model, depths, read_as, trained))
+def format_passes(model: LoopedModelProtocol, depths: Sequence[int], read_as: ReadAs, trained: int | None) -> str:
+    """Format the number of passes for results: ``one``, ``one per depth``, or a number."""
+    count = len(plan_passes(model, depths, read_as, trained))
     return "one" if model.depth_free else "one per depth" if count == len(depths) else str(count)
 
 
 def passes_note(read_as: ReadAs) -> str:
-    """What a reader should know of the passes where the loop depends on its length."""
-    what = "each depth is a pass of its own"
+    """Return the note on passes for a model whose loop depends on its length."""
+    passes = "each depth is a separate pass"
     if read_as == "trained":
-        what = (
-            "depths up to those of training are read from one pass of as many loops, each one beyond from a pass of "
-            "its own; probes that make passes of their own run each depth alone"
+        passes = (
+            "trained depths are read from one pass of the trained length, and each deeper one from a separate pass; "
+            "active probes run each depth separately"
         )
-    return f"a component of this model depends on the number of loops run, so {what}"
+    return f"a component of this model depends on the number of loops run, so {passes}"
 
 
 def run_and_read(
@@ -186,21 +186,21 @@ def run_and_read(
     read: Callable[[Trajectory, Sequence[int]], None],
     total: int | None = None,
 ) -> None:
-    """One pass, whose depths are read a few at a time while it runs.
+    """Run one pass, and read its depths in groups while it runs.
 
     Args:
         model: In evaluation mode.
         batch: On the model's device.
         depths: Depths to read.
         read: Called with the pass and the depths to read of it.
-        total: Loops of the pass, of which those after the last depth are not computed; ``None``: up to the last depth.
+        total: Nominal loops of the pass, which stops after the last depth; ``None``: the last depth.
     """
     waiting = _Waiting(depths, read)
     model.run(batch, Loops.fixed(total or waiting.last), keep=waiting, after_loop=waiting.after_loop)
 
 
-def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> Tensor:
-    """Count the tokens that are right, and return how many each sequence has."""
+def _count_correct(greedy: Greedy, t: Trajectory, depth: int, at: int) -> Tensor:
+    """Count the correct tokens, and return their number in each sequence."""
     scored_BT = t.batch.scored
     right_BT = (t.predict(depth, at) == t.batch.labels) & scored_BT
     greedy.right[depth] += int(right_BT.sum())
@@ -208,24 +208,26 @@ def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> Tensor:
     return right_BT.sum(dim=1)
 
 
-def reading(depth: int, read_as: ReadAs, trained: int | None) -> int:
-    """The loop that counts as the last when loop ``depth`` is read."""
+def last_loop(depth: int, read_as: ReadAs, trained: int | None) -> int:
+    """Return the loop that counts as the last when loop ``depth`` is read."""
     if read_as == "depth":
         return depth
     if trained is None:
-        raise UserError("read_as 'trained' needs to know the loops of training, which this model does not tell")
+        raise UserError(
+            "read_as: trained needs the trained number of loops, which is unknown for this model; use read_as: depth"
+        )
     return max(depth, trained)
 
 
 def observe(t: Trajectory, depths: Sequence[int], probes: Sequence[Probe]) -> None:
-    """Show a pass to the probes."""
+    """Let every probe observe a pass."""
     for probe in probes:
         probe.observe(t, depths)
 
 
 @contextmanager
 def counted_core_calls(model: Any) -> Iterator[list[int]]:
-    """Count calls of the model's core, by a hook on it; the number stands in the list."""
+    """Count calls of the model's core with a hook; the list contains the count."""
     calls = [0]
 
     def count(module: nn.Module, arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where the results of a run's evaluations lie: ``eval/step-00000600-validation-1a2b3c.json``. No torch."""
+"""Files of a run's evaluation results: ``eval/step-00000600-validation-1a2b3c.json``. No torch."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from loopkit.evaluation.result import Result
 from loopkit.runs import RunFolder, write_json
 
 _SETTINGS = ("slice", "dtype", "protocol", "window", "stride", "batch", "read_as", "units")
-_TASKS = ("tasks",)  # where texts were generated; a result without them keeps the name it always had
+_TASKS = ("tasks",)  # only in results with completions, so that other results keep their file names
 
 
 def write_result(result: Result, folder: RunFolder) -> Path:
-    """Write a result into a run's folder, whole or not at all.
+    """Write a result into a run's folder atomically.
 
-    Its name ends in six digits of a hash of the depths and settings: the same evaluation again replaces the old file,
-    another one lies beside it.
+    The file name ends in six digits of a hash of the depths and settings: repeating an evaluation replaces its file,
+    and another evaluation gets a file of its own.
 
     Args:
-        result: Its origin tells the optimizer step.
+        result: Its origin contains the optimizer step.
         folder: The run.
 
     Raises:
-        ValueError: If the step is not known.
+        UserError: If the origin has no optimizer step.
     """
     if result.origin.step is None:
-        raise UserError("a result without its optimizer step has no place in a run's folder")
-    found = result.to_json()
+        raise UserError("the result has no optimizer step, which its file name needs; set origin.step")
+    record = result.to_json()
     settings = (
-        {name: found.get(name) for name in _SETTINGS}
-        | {name: found[name] for name in _TASKS if name in found}
-        | {"depths": [row["depth"] for row in found["depths"]]}
+        {name: record.get(name) for name in _SETTINGS}
+        | {name: record[name] for name in _TASKS if name in record}
+        | {"depths": [row["depth"] for row in record["depths"]]}
     )
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
     path = folder.evaluations / f"{_stem(result.origin.step)}-{result.conditions.split}-{digest}.json"
     with file_errors(path.parent, "made"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, found)
+    write_json(path, record)
     return path
 
 
 def results_of(folder: RunFolder, step: int) -> list[Path]:
-    """The results of one optimizer step, if it was evaluated."""
+    """Return the result files of one optimizer step; empty if it was not evaluated."""
     return sorted(folder.evaluations.glob(f"{_stem(step)}-*.json"))
 
 
 def completions_of(folder: RunFolder, step: int) -> Path:
-    """The file of the texts that one optimizer step's weights wrote."""
+    """Return the file of the completions that the weights of one optimizer step generated."""
     return folder.evaluations / f"{_stem(step)}-completions.jsonl"
 
 

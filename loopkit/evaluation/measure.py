@@ -1,11 +1,11 @@
-"""A model measured on a split at every depth asked for."""
+"""Evaluation of a model on a split, at every requested depth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,13 +13,15 @@ from loopkit.components.probe import Probe, ProbeResult
 from loopkit.components.task import Corpus, Likelihood, Task
 from loopkit.errors import UserError
 from loopkit.evaluation.batches import Batches
-from loopkit.evaluation.completion_file import CompletionFile
-from loopkit.evaluation.context import Dtype, device_name, ready, split_of, tokenizer_facts
-from loopkit.evaluation.depth_sweep import DepthSweep, ReadAs, passes_note, spell_passes, sweep
-from loopkit.evaluation.figures import merged, probe_figures, task_figures
-from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDepths, row_of
+from loopkit.evaluation.context import device_name, evaluation_mode, get_split, tokenizer_facts
+from loopkit.evaluation.depth_sweep import DepthSweep, format_passes, passes_note, sweep
+from loopkit.evaluation.figures import compute_task_figures, merge_maps, probe_figures
+from loopkit.evaluation.generation.completion_file import CompletionFile
+from loopkit.evaluation.generation.completions import CompletionProgress, ignore_progress
+from loopkit.evaluation.generation.evaluate import evaluate_generation, merge_results
+from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDepths, build_row
+from loopkit.evaluation.settings import EvaluationSettings, generates
 from loopkit.evaluation.shards import ALONE, EvaluationShard
-from loopkit.evaluation.texts import Writing, evaluate_texts, joined
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.recipe.depths import check_depths, parse_depths
 
@@ -35,250 +37,225 @@ if TYPE_CHECKING:
 def evaluate(
     model: LoopedModel,
     prepared: Prepared | None,
-    settings: EvaluateConfig,
-    depths: Sequence[int] | None = None,
+    settings: EvaluationSettings,
     *,
     tokenizer: Tokenizer | None = None,
-    length: int | None = None,
-    split: Literal["validation", "test", "train"] | None = None,
-    batch: int | None = None,
-    device: torch.device | str | None = None,
-    dtype: Dtype = "fp32",
-    read_as: ReadAs = "depth",
     trained: TrainedDepths | None = None,
     origin: ModelSource | None = None,
-    timed_batches: int = 0,
-    progress: Callable[[int, int], None] = lambda done, batches: None,
     completions: Path | None = None,
-    writing: Writing = lambda task, depth, done, wanted: None,
+    progress: Callable[[int, int], None] = lambda done, batches: None,
+    on_completion: CompletionProgress = ignore_progress,
     shard: EvaluationShard = ALONE,
 ) -> Result:
-    """Score a split at every depth, from one pass where the model allows it, run the probes, and have texts written.
+    """Score a split at every depth, run the probes, and generate completions for the tasks that need them.
 
-    The model is put into evaluation mode and given back in the mode it had; no random state is touched. The same call
-    twice gives the same bits on the CPU.
+    One pass serves all depths if the loop does not depend on the number of loops. The model runs in evaluation mode on
+    its own device and then returns to its previous mode; no random state changes. Repeating the call gives the same
+    bits on CPU.
 
     Args:
         model: The model.
-        prepared: Tokenizer and encoded splits; ``None`` will do where nothing is scored (see ``scores_text``).
-        settings: The recipe's ``evaluate`` section.
-        depths: In loops; ``None``: those of the settings, or from 1 to the most trained.
-        tokenizer: The model's, where ``prepared`` does not tell it.
-        length: Inputs of a window; ``None``: as many as the model takes.
-        split: Instead of the settings' split.
-        batch: Instead of the settings' windows per forward pass.
-        device: Where the model is moved before it runs; ``None``: it stays where it is.
-        dtype: ``fp32``, or ``bf16_autocast`` for matrix products in bf16.
-        read_as: ``depth`` reads loop k as the last one of a run of k; ``trained`` as a run of the most trained loops
-            reads it.
-        trained: Depths of training; ``None``: unknown, and then no depth is marked.
-        origin: Where the model came from.
-        timed_batches: Batches on which each depth is also run alone and timed; 0 leaves ``tokens_per_s`` out.
-        progress: Called with the batches done and their number.
-        completions: File that keeps the texts of the tasks that ask for some, each as soon as it exists; an evaluation
-            that was interrupted goes on from it. ``None`` keeps none.
-        writing: Told a task, a depth, how many of its texts there are and how many there will be.
-        shard: This rank's part of the work; every rank of it calls this, and each receives the whole result, but for
-            what the first one alone does: timing, and keeping texts.
+        prepared: Tokenizer and encoded splits; ``None`` suffices if nothing is scored (see ``scores_text``).
+        settings: What is measured, and how.
+        tokenizer: The model's tokenizer; ``None``: the tokenizer of ``prepared``.
+        trained: Depths of training; ``None``: unknown, and no depth is marked.
+        origin: Where the model comes from.
+        completions: File that stores generated completions, each as soon as it exists; an interrupted evaluation
+            resumes from it. ``None`` stores none.
+        progress: Called with the number of batches done and their total.
+        on_completion: Called with a task, a depth, its number of completions so far, and their total.
+        shard: This rank's part of the work. Every rank calls this function, and each receives the whole result except
+            for timing, which rank 0 does.
 
     Raises:
-        ValueError: If a depth cannot be run, the split is not there or holds nothing to score, there is nothing to
+        UserError: If a depth cannot be run, the split is missing or contains nothing to score, there is nothing to
             measure, or two tasks or probes use one name for different figures.
     """
-    settings = replace(
-        settings,
-        split=settings.split if split is None else split,
-        batch=settings.batch if batch is None else batch,
-    )
-    depths = sorted(default_depths(settings, trained, model.max_loops) if depths is None else depths)
+    config = settings.config
+    if not config.tasks and not config.probes:
+        raise UserError(
+            "evaluate.tasks and evaluate.probes are both empty: there is nothing to measure. "
+            "Add a task, such as evaluate.tasks.perplexity"
+        )
+    depths = sorted(default_depths(config, trained, model.max_loops) if settings.depths is None else settings.depths)
     check_depths(depths, model.max_depth)
-    if not settings.tasks and not settings.probes:
-        raise UserError("evaluate.tasks and evaluate.probes are both empty; ask for evaluate.tasks.perplexity")
-    asked = _Asked(
+    evaluation = _Evaluation(
         model=model,
         settings=settings,
-        tasks={name: spec.build() for name, spec in settings.tasks.items() if spec.target.scores},  # type: ignore[attr-defined]
         depths=depths,
-        place=next(model.parameters()).device if device is None else torch.device(device),
-        dtype=dtype,
-        read_as=read_as,
+        device=next(model.parameters()).device,
         trained=trained,
         origin=ModelSource() if origin is None else origin,
-        timed_batches=timed_batches,
+        shard=shard,
     )
-    texts = None
-    if len(asked.tasks) < len(settings.tasks):
-        known = prepared.tokenizer if prepared is not None and tokenizer is None else tokenizer
-        texts = _written(asked, known, completions, writing, shard)
-        if not scores_text(settings) and not timed_batches:
-            return texts
+    generated = None
+    if any(map(generates, config.tasks.values())):
+        if tokenizer is None and prepared is not None:
+            tokenizer = prepared.tokenizer
+        generated = evaluation.generate(tokenizer, completions, on_completion)
+        if not scores_text(config) and not settings.timed_batches:
+            return generated
     if prepared is None:
-        raise UserError("there is no text to score; give prepared, or ask for no task, probe or timing that needs it")
-    scored = _scored(asked, prepared, model.max_length if length is None else length, progress, shard)
-    return scored if texts is None else joined(scored, texts)
+        raise UserError(
+            "tasks, probes and timing that score text need data, but prepared is None. "
+            "Pass prepared, or remove evaluate.probes, timed_batches and the tasks that score text"
+        )
+    scored = evaluation.score(prepared, progress)
+    return scored if generated is None else merge_results(scored, generated)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What is measured, at which depths, where and how; the names are those of ``evaluate``."""
+class _Evaluation:
+    """An evaluation of one model: its settings with every default filled in."""
 
     model: LoopedModel
-    settings: EvaluateConfig
-    tasks: dict[str, Task]
+    settings: EvaluationSettings
     depths: list[int]
-    place: torch.device
-    dtype: Dtype
-    read_as: ReadAs
+    device: torch.device
     trained: TrainedDepths | None
     origin: ModelSource
-    timed_batches: int
+    shard: EvaluationShard
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How loops that are not the last are read."""
-        return {"read_as": self.read_as, "trained": self.model.max_loops if self.trained is None else self.trained.max}
+        """The arguments of ``sweep`` that state how a loop before the last one is read."""
+        trained = self.model.max_loops if self.trained is None else self.trained.max
+        return {"read_as": self.settings.read_as, "trained": trained}
 
-
-def _written(
-    asked: _Asked, tokenizer: Tokenizer | None, completions: Path | None, writing: Writing, shard: EvaluationShard
-) -> Result:
-    """The tasks that have texts written."""
-    if tokenizer is None:
-        raise UserError("texts cannot be written without the model's tokenizer; give tokenizer, or prepared")
-    return evaluate_texts(
-        asked.model,
-        tokenizer,
-        asked.settings,
-        asked.depths,
-        asked.place,
-        dtype=asked.dtype,
-        trained=asked.trained,
-        origin=asked.origin,
-        file=CompletionFile(None if shard.rank else completions),
-        writing=writing,
-        shard=ALONE if shard.in_step else shard,  # the length of a text decides how many passes it takes
-    )
-
-
-def _scored(
-    asked: _Asked, prepared: Prepared, window: int, progress: Callable[[int, int], None], shard: EvaluationShard
-) -> Result:
-    """The tasks that score the split, the probes and the timing."""
-    settings, model = asked.settings, asked.model
-    text = split_of(prepared, settings.split)
-    scoring = text.scoring(window, settings.stride, settings.protocol, settings.max_tokens)
-    outcome = _measured(asked, scoring, progress, shard)
-    tables = [item.tables for item in outcome.measured.values()]
-    return Result(
-        origin=asked.origin,
-        conditions=_conditions(asked, prepared, text, scoring, window),
-        trained=asked.trained,
-        core_calls=outcome.found.core_calls,
-        batches=outcome.found.batches,
-        passes=spell_passes(model, asked.depths, **asked.reading),
-        depths=[row_of(depth, asked.trained, outcome.figures(depth)) for depth in asked.depths],
-        tables=merged(tables, list(outcome.measured), "table"),
-        units=outcome.units(asked.timed_batches),
-        notes=_notes(model, asked.read_as, text, scoring),
-    )
-
-
-def _measured(
-    asked: _Asked, scoring: Scoring, progress: Callable[[int, int], None], shard: EvaluationShard
-) -> _Outcome:
-    """One sweep over the batches, on which passive probes ride; then the active probes, then the timing."""
-    model, depths, reading = asked.model, asked.depths, asked.reading
-    probes: dict[str, Probe] = {name: spec.build() for name, spec in asked.settings.probes.items()}
-    batches = Batches(scoring, asked.settings.batch, asked.place)
-    requests = [request for task in asked.tasks.values() for request in task.requests()]
-    corpora = [request for request in requests if isinstance(request, Corpus)]
-    with ready(model, asked.place, asked.dtype):
-        found = sweep(
-            model,
-            shard.own(batches),
-            depths,
-            greedy=any(corpus.greedy for corpus in corpora),
-            by_example=any(corpus.by_example for corpus in corpora),
-            probes=list(probes.values()),
-            progress=lambda done: progress(done, len(batches)),
-            **reading,
+    def generate(
+        self, tokenizer: Tokenizer | None, completions: Path | None, on_completion: CompletionProgress
+    ) -> Result:
+        """Evaluate the tasks that generate completions."""
+        if tokenizer is None:
+            raise UserError("generating completions needs the model's tokenizer; pass tokenizer or prepared")
+        return evaluate_generation(
+            self.model,
+            tokenizer,
+            self.settings.config,
+            self.depths,
+            dtype=self.settings.dtype,
+            trained=self.trained,
+            origin=self.origin,
+            file=CompletionFile(None if self.shard.rank else completions),
+            on_completion=on_completion,
+            # the number of passes depends on the length of a completion, so ranks in step cannot share them
+            shard=ALONE if self.shard.in_step else self.shard,
         )
-        if company := shard.missing(len(batches)):
-            sweep(model, islice(batches, company), depths, **reading)
-        found = shard.joined(found, list(probes.values()), depths)
-        for probe in probes.values():
-            probe.run(model, batches, depths)
-        # two ranks would slow each other down
-        timed = [] if shard.rank else list(islice(batches, asked.timed_batches))
-        speed = tokens_per_s(model, timed, depths, **reading) if timed else {}
-    assert found.tokens == scoring.tokens_scored, f"{found.tokens} tokens scored, {scoring.tokens_scored} announced"
-    return _Outcome(asked.tasks, scoring, found, {name: probe.result() for name, probe in probes.items()}, speed)
 
+    def score(self, prepared: Prepared, progress: Callable[[int, int], None]) -> Result:
+        """Score the split, run the probes and time each depth."""
+        config, model = self.settings.config, self.model
+        window = model.max_length if self.settings.length is None else self.settings.length
+        split = get_split(prepared, config.split)
+        scoring = split.scoring(window, config.stride, config.protocol, config.max_tokens)
+        measurements = self._measure(scoring, progress)
+        tables = [probe.tables for probe in measurements.probes.values()]
+        return Result(
+            origin=self.origin,
+            conditions=self._conditions(prepared, split, scoring, window),
+            trained=self.trained,
+            core_calls=measurements.sums.core_calls,
+            batches=measurements.sums.batches,
+            passes=format_passes(model, self.depths, **self.reading),
+            depths=[build_row(depth, self.trained, measurements.figures(depth)) for depth in self.depths],
+            tables=merge_maps(tables, list(measurements.probes), "table"),
+            units=measurements.units(self.settings.timed_batches),
+            notes=_notes(model, self.settings, split, scoring),
+        )
 
-def _conditions(asked: _Asked, prepared: Prepared, text: Split, scoring: Scoring, window: int) -> Conditions:
-    """What two results must have in common to be compared."""
-    settings = asked.settings
-    return Conditions(
-        split=text.name,
-        slice=scoring.statement,
-        data=text.report.fingerprint,
-        tokenizer=tokenizer_facts(prepared.tokenizer),
-        dtype=asked.dtype,
-        device=device_name(asked.place),
-        protocol=settings.protocol,
-        window=window,
-        stride=_stride(settings, window),
-        batch=settings.batch,
-        read_as=asked.read_as,
-        tokens_scored=scoring.tokens_scored,
-        words=scoring.words,
-        bytes=scoring.bytes,
-    )
+    def _measure(self, scoring: Scoring, progress: Callable[[int, int], None]) -> _Measurements:
+        """Sweep the batches with the passive probes, then run the active probes and the timing."""
+        model, config, depths, shard = self.model, self.settings.config, self.depths, self.shard
+        tasks: dict[str, Task] = {name: spec.build() for name, spec in config.tasks.items() if not generates(spec)}
+        probes: dict[str, Probe] = {name: spec.build() for name, spec in config.probes.items()}
+        batches = Batches(scoring, config.batch, self.device)
+        corpora = [r for task in tasks.values() for r in task.requests() if isinstance(r, Corpus)]
+        with evaluation_mode(model, self.settings.dtype):
+            sums = sweep(
+                model,
+                shard.own(batches),
+                depths,
+                greedy=any(corpus.greedy for corpus in corpora),
+                by_example=any(corpus.by_example for corpus in corpora),
+                probes=list(probes.values()),
+                progress=lambda done: progress(done, len(batches)),
+                **self.reading,
+            )
+            if num_dummy := shard.num_dummy_passes(len(batches)):
+                sweep(model, islice(batches, num_dummy), depths, **self.reading)
+            sums = shard.reduce(sums, list(probes.values()), depths)
+            for probe in probes.values():
+                probe.run(model, batches, depths)
+            # ranks that time at once would slow each other down
+            timed = [] if shard.rank else list(islice(batches, self.settings.timed_batches))
+            throughput = tokens_per_s(model, timed, depths, **self.reading) if timed else {}
+        assert sums.tokens == scoring.tokens_scored, f"{sums.tokens} tokens scored, {scoring.tokens_scored} expected"
+        results = {name: probe.result() for name, probe in probes.items()}
+        return _Measurements(tasks, scoring, sums, results, throughput)
 
-
-def scores_text(settings: EvaluateConfig) -> bool:
-    """Whether anything asked for scores the split, so that its data is needed."""
-    return bool(settings.probes) or any(spec.target.scores for spec in settings.tasks.values())  # type: ignore[attr-defined]
+    def _conditions(self, prepared: Prepared, split: Split, scoring: Scoring, window: int) -> Conditions:
+        """What two results must share to be comparable."""
+        config = self.settings.config
+        return Conditions(
+            split=split.name,
+            slice=scoring.statement,
+            data=split.report.fingerprint,
+            tokenizer=tokenizer_facts(prepared.tokenizer),
+            dtype=self.settings.dtype,
+            device=device_name(self.device),
+            protocol=config.protocol,
+            window=window,
+            stride=_stride(config, window),
+            batch=config.batch,
+            read_as=self.settings.read_as,
+            tokens_scored=scoring.tokens_scored,
+            words=scoring.words,
+            bytes=scoring.bytes,
+        )
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    """Everything measured, before it is put in rows."""
+class _Measurements:
+    """The sums, probe results and throughput from which the rows are built."""
 
     tasks: dict[str, Task]
     scoring: Scoring
-    found: DepthSweep
-    measured: dict[str, ProbeResult]
-    speed: dict[int, float]
+    sums: DepthSweep
+    probes: dict[str, ProbeResult]
+    throughput: dict[int, float]
 
     def figures(self, depth: int) -> dict[str, Any]:
-        """All figures of one depth, in the order tasks, speed, probes."""
-        scoring = self.scoring
-        cost = Likelihood(self.found.nll[depth], self.found.tokens, scoring.words, scoring.bytes)
-        if (greedy := self.found.greedy) is not None:
-            cost = replace(cost, sequences=greedy.sequences, right=greedy.right[depth], exact=greedy.exact[depth])
-        by_example = self.found.by_example
-        examples = [] if by_example is None else by_example.answers(depth, self.scoring.groups)
-        speed = {"tokens_per_s": self.speed[depth]} if depth in self.speed else {}
-        probed = probe_figures([item.by_depth for item in self.measured.values()], list(self.measured), depth)
-        parts = [task_figures(self.tasks, cost, examples), speed, probed]
-        return merged(parts, ["a task", "the timing", "a probe"], "figure")
+        """All figures of one depth, in the order tasks, throughput, probes."""
+        scoring, sums = self.scoring, self.sums
+        total = Likelihood(sums.nll[depth], sums.tokens, scoring.words, scoring.bytes)
+        if (greedy := sums.greedy) is not None:
+            total = replace(total, sequences=greedy.sequences, right=greedy.right[depth], exact=greedy.exact[depth])
+        examples = [] if sums.by_example is None else sums.by_example.answers(depth, scoring.groups)
+        throughput = {"tokens_per_s": self.throughput[depth]} if depth in self.throughput else {}
+        probed = probe_figures([probe.by_depth for probe in self.probes.values()], list(self.probes), depth)
+        parts = [compute_task_figures(self.tasks, total, examples), throughput, probed]
+        return merge_maps(parts, ["a task", "the timing", "a probe"], "figure")
 
     def units(self, timed_batches: int) -> dict[str, str]:
-        """Definitions and units of everything that is not self-explaining."""
-        probed = merged([item.units for item in self.measured.values()], list(self.measured), "unit")
+        """Definitions and units of the figures that need one."""
+        units = merge_maps([probe.units for probe in self.probes.values()], list(self.probes), "unit")
         if self.scoring.words_are is not None:
-            probed["words"] = self.scoring.words_are
-        if self.speed:
+            units["words"] = self.scoring.words_are
+        if self.throughput:
             what = f"each depth run alone and scored on {timed_batches} batches, median of 3, no cache"
-            probed["tokens_per_s"] = f"tokens per second, {what}"
-        return probed
+            units["tokens_per_s"] = f"tokens per second, {what}"
+        return units
 
 
-def default_depths(settings: EvaluateConfig, trained: TrainedDepths | None, max_loops: int) -> list[int]:
-    """The depths that a recipe asks for, or from 1 to the most that were trained."""
-    if settings.depths is not None:
-        return parse_depths(str(settings.depths))
+def scores_text(config: EvaluateConfig) -> bool:
+    """Whether an evaluation scores the split, so that its data is needed."""
+    return bool(config.probes) or not all(map(generates, config.tasks.values()))
+
+
+def default_depths(config: EvaluateConfig, trained: TrainedDepths | None, max_loops: int) -> list[int]:
+    """The depths of the recipe, or from 1 to the deepest trained one."""
+    if config.depths is not None:
+        return parse_depths(str(config.depths))
     return list(range(1, (max_loops if trained is None else trained.max) + 1))
 
 
@@ -289,14 +266,14 @@ def _stride(settings: EvaluateConfig, window: int) -> int:
     return window if settings.protocol == "non_overlapping" else max(window // 2, 1)
 
 
-def _notes(model: LoopedModel, read_as: ReadAs, text: Split, scoring: Scoring) -> list[str]:
+def _notes(model: LoopedModel, settings: EvaluationSettings, split: Split, scoring: Scoring) -> list[str]:
     notes = []
     if not model.depth_free:
-        notes.append(passes_note(read_as))
-    if scoring.bytes is not None and text.report.lost_rate > 0:
+        notes.append(passes_note(settings.read_as))
+    if scoring.bytes is not None and split.report.lost_rate > 0:
         notes.append(
-            f"{text.report.lost_rate:.2%} of the characters do not come back from the tokenizer, which leaves them out "
-            "or changes them, and are not paid for in full: bits_per_byte and word_ppl are too low, and compare only "
-            "with those of runs that lose the same"
+            f"{split.report.lost_rate:.2%} of the characters do not survive the tokenizer, which drops or changes "
+            "them, and are not fully scored: bits_per_byte and word_ppl are too low, and comparable only with those "
+            "of runs that lose the same characters"
         )
     return notes

@@ -1,4 +1,4 @@
-"""Which values of a recipe an evaluation may change."""
+"""Check of the overrides that an evaluation accepts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from loopkit.errors import UserError
 
 
 def check_overrides(overrides: Iterable[str]) -> None:
-    """Refuse overrides that would change the trained model instead of its measurement.
+    """Reject overrides that would change the trained model instead of its measurement.
 
     Args:
         overrides: As ``key.path=value``.

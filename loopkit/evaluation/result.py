@@ -1,4 +1,4 @@
-"""What an evaluation found, with everything that another one must share to be compared with it. No torch."""
+"""The result of an evaluation, with every condition that a comparable one must share. No torch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class TrainedDepths:
     """The depths that a model was trained at.
 
     Args:
-        min: Fewest loops of a training step.
-        max: Most loops of a training step.
+        min: Minimum number of loops of a training step.
+        max: Maximum number of loops of a training step.
         mean: Mean number of loops.
         depths: Depths that a training step read as this evaluation reads them; ``None``: all from ``min`` to ``max``.
     """
@@ -29,21 +29,21 @@ class TrainedDepths:
         return self.min <= depth <= self.max if self.depths is None else depth in self.depths
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; ``depths`` only where it says more than the range."""
-        known = {"min": self.min, "max": self.max, "mean": self.mean}
-        return known if self.depths is None else known | {"depths": list(self.depths)}
+        """Return plain values; ``depths`` only if it differs from the whole range."""
+        record = {"min": self.min, "max": self.max, "mean": self.mean}
+        return record if self.depths is None else record | {"depths": list(self.depths)}
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model came from; what is not known is ``None``.
+    """Where a model comes from; unknown values are ``None``.
 
     Args:
         run: Name of the run.
         recipe: Name of the recipe.
         recipe_hash: Hash of the resolved recipe.
         checkpoint: Name of the checkpoint.
-        step: Optimizer steps behind it.
+        step: Its optimizer step.
     """
 
     run: str | None = None
@@ -58,8 +58,8 @@ class Conditions:
     """How an evaluation was made.
 
     Args:
-        split: Part of the data that was scored; where none was, the names of the tasks.
-        slice: What of it was scored, in words; ``None``, as all below that speak of scoring, where nothing was.
+        split: The scored split; the names of the tasks if nothing was scored.
+        slice: Description of the scored part. It and the values of scoring below are ``None`` if nothing was scored.
         data: Fingerprint of the split's text.
         tokenizer: ``type``, ``size`` and ``fingerprint``.
         dtype: Arithmetic, ``fp32`` or ``bf16_autocast``.
@@ -67,11 +67,11 @@ class Conditions:
         protocol: ``non_overlapping`` scores each token once, ``half_overlap`` overlapping windows in full.
         window: Inputs of a window, in tokens.
         stride: Tokens from one window to the next.
-        batch: Windows, or texts, per forward pass.
+        batch: Windows, or completions, per forward pass.
         read_as: ``depth`` reads each depth as if it were the last loop, ``trained`` as training read it.
         tokens_scored: Number of scores.
-        words: Words that they spell, or ``None``.
-        bytes: UTF-8 bytes that they spell, or ``None``.
+        words: Number of words in the scored text, or ``None``.
+        bytes: Number of UTF-8 bytes in the scored text, or ``None``.
     """
 
     split: str
@@ -92,22 +92,22 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Result:
-    """Everything an evaluation found.
+    """The result of an evaluation.
 
     Args:
-        origin: Where the model came from.
+        origin: Where the model comes from.
         conditions: How it was evaluated.
         trained: Depths of training, if known.
-        core_calls: Core calls of the depth sweep, counted; those of probes and timing are not among them.
+        core_calls: Counted core calls of the depth sweep, without those of probes and timing.
         batches: Batches of the sweep.
-        passes: ``one`` for all depths, ``one per depth``, or how many there were.
+        passes: ``one`` for all depths, ``one per depth``, or the number of passes.
         depths: A row per depth: ``depth``, ``trained``, the figures of tasks and probes.
-        tables: What probes found that is not one figure per depth; a number that is not finite is ``null``, and its
-            place is named in ``not_finite``.
-        tasks: Of each task that had texts generated: its options, how it asks, and one prompt in full.
-        completions: Name of the file in the run's folder that holds those texts.
+        tables: Results of probes that are not one figure per depth; a number that is not finite is ``null``, and
+            ``not_finite`` lists its path.
+        tasks: For each task with completions: its options, its facts, and one complete prompt.
+        completions: Name of the file in the run's folder that contains the completions.
         units: Definition and unit of the probes' figures.
-        notes: What a reader should know, in sentences.
+        notes: Remarks for the reader, one sentence each.
     """
 
     origin: ModelSource
@@ -124,28 +124,28 @@ class Result:
     completions: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for ``json.dumps(..., allow_nan=False)``: what was not measured is absent, never zero."""
-        found: dict[str, Any] = _known(asdict(self.origin)) | _known(asdict(self.conditions))
+        """Return plain values for ``json.dumps(..., allow_nan=False)``; a value that was not measured is absent."""
+        record: dict[str, Any] = _without_none(asdict(self.origin)) | _without_none(asdict(self.conditions))
         if self.trained is not None:
-            found["trained_depths"] = self.trained.to_json()
+            record["trained_depths"] = self.trained.to_json()
         if self.tasks:
-            found["tasks"] = dict(self.tasks)
+            record["tasks"] = dict(self.tasks)
         if self.completions is not None:
-            found["completions"] = self.completions
-        found |= {"core_calls": self.core_calls, "batches": self.batches, "passes": self.passes}
-        found["depths"] = [dict(row) for row in self.depths]
-        tables, lost = _finite_values(self.tables, ())
-        parts: dict[str, Any] = {"tables": tables, "not_finite": sorted(set(lost))}
+            record["completions"] = self.completions
+        record |= {"core_calls": self.core_calls, "batches": self.batches, "passes": self.passes}
+        record["depths"] = [dict(row) for row in self.depths]
+        tables, not_finite = _finite_values(self.tables, ())
+        parts: dict[str, Any] = {"tables": tables, "not_finite": sorted(set(not_finite))}
         parts |= {"units": dict(self.units), "notes": list(self.notes)}
-        return found | {name: part for name, part in parts.items() if part}
+        return record | {name: part for name, part in parts.items() if part}
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def row_of(depth: int, trained: TrainedDepths | None, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one depth; a figure that is not finite is left out, and named in ``not_finite``.
+def build_row(depth: int, trained: TrainedDepths | None, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the row of one depth; a figure that is not finite is listed in ``not_finite`` instead.
 
     Args:
         depth: In loops.
@@ -155,18 +155,18 @@ def row_of(depth: int, trained: TrainedDepths | None, figures: Mapping[str, Any]
     row: dict[str, Any] = {"depth": depth}
     if trained is not None:
         row["trained"] = trained.covers(depth)
-    finite, lost = _split_finite(figures)
-    return row | finite | ({"not_finite": lost} if lost else {})
+    finite, not_finite = _split_finite(figures)
+    return row | finite | ({"not_finite": not_finite} if not_finite else {})
 
 
 def _finite_values(value: Any, path: tuple[str, ...]) -> tuple[Any, list[str]]:
-    """Plain values with ``None`` for each number that is not finite, and the names under which such numbers stood."""
+    """Replace each number that is not finite by ``None``, and list the paths of these numbers."""
     if isinstance(value, Mapping):
         parts = {key: _finite_values(item, (*path, str(key))) for key, item in value.items()}
-        return {key: item for key, (item, _) in parts.items()}, [name for _, lost in parts.values() for name in lost]
+        return {key: item for key, (item, _) in parts.items()}, [name for _, names in parts.values() for name in names]
     if isinstance(value, list | tuple):
         items = [_finite_values(item, path) for item in value]
-        return [item for item, _ in items], [name for _, lost in items for name in lost]
+        return [item for item, _ in items], [name for _, names in items for name in names]
     if isinstance(value, float) and not math.isfinite(value):
         return None, [".".join(path)]
     return value, []
@@ -174,15 +174,15 @@ def _finite_values(value: Any, path: tuple[str, ...]) -> tuple[Any, list[str]]:
 
 def _split_finite(figures: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     finite: dict[str, Any] = {}
-    lost: list[str] = []
+    not_finite: list[str] = []
     for name, value in figures.items():
         if isinstance(value, Mapping):
-            inner, missing = _split_finite(value)
-            lost += [f"{name}.{below}" for below in missing]
-            if inner:
-                finite[name] = inner
+            nested, names = _split_finite(value)
+            not_finite += [f"{name}.{part}" for part in names]
+            if nested:
+                finite[name] = nested
         elif math.isfinite(value):
             finite[name] = value
         else:
-            lost.append(name)
-    return finite, lost
+            not_finite.append(name)
+    return finite, not_finite

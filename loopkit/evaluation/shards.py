@@ -1,4 +1,4 @@
-"""An evaluation shared out among ranks: who scores which batches, and how their sums become one."""
+"""An evaluation divided among ranks: the batches of each rank, and the reduction of their sums."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ T = TypeVar("T")
 class EvaluationShard:
     """The part of an evaluation that one rank does.
 
-    Rank r scores batches r, r + world, ...: each batch is the one that a single process would have scored, so only the
-    order of additions differs, and these are in fp64.
+    Rank r scores batches r, r + world, ... Each batch equals the batch of a single process, so only the order of the
+    additions differs, and these are in fp64.
 
     Args:
-        rank: Which rank, from 0.
-        world: How many share the evaluation.
+        rank: This rank, from 0.
+        world: Number of ranks.
         in_step: Whether every rank must make the same number of passes, as under ZeRO-3.
     """
 
@@ -40,35 +40,35 @@ class EvaluationShard:
     in_step: bool = False
 
     def own(self, batches: Iterable[T]) -> Iterable[T]:
-        """The batches of this rank."""
+        """Return the batches of this rank."""
         return islice(batches, self.rank, None, self.world)
 
-    def missing(self, batches: int) -> int:
-        """Passes that this rank makes for company only, so that all make as many."""
+    def num_dummy_passes(self, batches: int) -> int:
+        """Return the number of dummy passes after which every rank has made equally many."""
         if not self.in_step:
             return 0
         return -(-batches // self.world) - len(range(self.rank, batches, self.world))
 
-    def joined(self, found: DepthSweep, probes: Sequence[Probe], depths: Sequence[int]) -> DepthSweep:
-        """The sums of all ranks; probes take in what those of other ranks saw. Every rank calls this."""
+    def reduce(self, sums: DepthSweep, probes: Sequence[Probe], depths: Sequence[int]) -> DepthSweep:
+        """Return the sums of all ranks, and merge the probes' observations. Every rank calls this."""
         if self.world == 1:
-            return found
-        order = sorted(found.nll)
-        nll = _summed([found.nll[depth] for depth in order])
-        tokens, batches, core_calls = map(int, _summed([found.tokens, found.batches, found.core_calls]))
+            return sums
+        order = sorted(sums.nll)
+        nll = _all_reduce([sums.nll[depth] for depth in order])
+        tokens, batches, core_calls = map(int, _all_reduce([sums.tokens, sums.batches, sums.core_calls]))
         for probe in probes:
-            probe.share(depths, _gathered)
-        greedy = None if found.greedy is None else _joined_greedy(found.greedy, order)
-        by_example = None if found.by_example is None else found.by_example.joined(order, _gathered)
+            probe.share(depths, _all_gather)
+        greedy = None if sums.greedy is None else _reduce_greedy(sums.greedy, order)
+        by_example = None if sums.by_example is None else sums.by_example.gather(order, _all_gather)
         return DepthSweep(dict(zip(order, nll, strict=True)), greedy, by_example, tokens, batches, core_calls)
 
-    def pooled(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The entries of all ranks, which are plain JSON values under keys of their own. Every rank calls this."""
+    def gather(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entries of all ranks: JSON values under distinct keys. Every rank calls this."""
         if self.world == 1:
             return dict(own)
-        # JSON without line ends, a line for each rank; nothing is unpickled
-        sent = np.frombuffer(f"{json.dumps(own)}\n".encode(), dtype=np.uint8).copy()
-        lines = _gathered(torch.from_numpy(sent)).numpy().tobytes().decode().splitlines()
+        # one line of JSON per rank instead of pickled objects, which could run code
+        encoded = np.frombuffer(f"{json.dumps(own)}\n".encode(), dtype=np.uint8).copy()
+        lines = _all_gather(torch.from_numpy(encoded)).numpy().tobytes().decode().splitlines()
         return {key: value for line in lines for key, value in json.loads(line).items()}
 
 
@@ -76,37 +76,36 @@ ALONE = EvaluationShard()
 
 
 def can_be_shared(settings: EvaluateConfig) -> bool:
-    """Whether every probe of an evaluation can be shared out."""
+    """Whether ranks can share every probe of an evaluation."""
     return not unshareable(settings)
 
 
 def unshareable(settings: EvaluateConfig) -> list[str]:
-    """The probes of an evaluation that cannot be shared out, by name."""
+    """Return the names of the probes that only one rank can run."""
     return [name for name, spec in settings.probes.items() if not spec.build().shareable]
 
 
-def _summed(values: Sequence[float]) -> list[float]:
-    """The sum of every rank, number by number, in fp64."""
+def _all_reduce(values: Sequence[float]) -> list[float]:
+    """Return the elementwise sums over ranks, in fp64."""
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
-    summed: list[float] = total.tolist()
-    return summed
+    sums: list[float] = total.tolist()
+    return sums
 
 
-def _joined_greedy(greedy: Greedy, order: Sequence[int]) -> Greedy:
+def _reduce_greedy(greedy: Greedy, order: Sequence[int]) -> Greedy:
     counts = [greedy.sequences, *(part[depth] for part in (greedy.right, greedy.exact) for depth in order)]
-    sequences, *rest = map(int, _summed(counts))
-    right, exact = rest[: len(order)], rest[len(order) :]
+    sequences, *by_depth = map(int, _all_reduce(counts))
+    right, exact = by_depth[: len(order)], by_depth[len(order) :]
     return Greedy(dict(zip(order, right, strict=True)), dict(zip(order, exact, strict=True)), sequences)
 
 
-def _gathered(values: Tensor) -> Tensor:
-    """A one-dimensional tensor of every rank, joined in the order of ranks."""
+def _all_gather(values: Tensor) -> Tensor:
+    """Concatenate one-dimensional tensors of different lengths in the order of ranks."""
     sizes = torch.zeros(dist.get_world_size(), dtype=torch.int64)
     sizes[dist.get_rank()] = len(values)
     dist.all_reduce(sizes)
-    most = int(sizes.max())
-    padded = torch.zeros(most, dtype=values.dtype)
+    padded = torch.zeros(int(sizes.max()), dtype=values.dtype)
     padded[: len(values)] = values
     parts = [torch.zeros_like(padded) for _ in sizes]
     dist.all_gather(parts, padded)

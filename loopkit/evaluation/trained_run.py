@@ -1,4 +1,4 @@
-"""A finished or interrupted run, opened again: its recipe, its weights, its tokenizer."""
+"""A finished or interrupted run, opened for evaluation: its recipe, weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class TrainedRun:
 
     Args:
         folder: The run.
-        checkpoint: Where the weights come from.
-        recipe: The resolved recipe, with the overrides of this opening.
-        recipe_hash: Hash of the recipe as it was trained.
+        checkpoint: Source of the weights.
+        recipe: The resolved recipe, with the overrides passed to ``open_run``.
+        recipe_hash: Hash of the recipe without these overrides.
         model: In evaluation mode.
-        tokenizer: The one it was trained with.
-        warnings: What is wrong with newer checkpoints, if anything.
+        tokenizer: The tokenizer of training.
+        warnings: Problems of newer checkpoints, if any.
     """
 
     folder: RunFolder
@@ -45,27 +45,27 @@ class TrainedRun:
 
     @property
     def trained(self) -> TrainedDepths:
-        """The depths that training supervised, for an evaluation that reads each as the last loop."""
+        """The supervised depths of training, for an evaluation that reads each depth as the last loop."""
         return self.trained_as("depth")
 
     def trained_as(self, read_as: ReadAs) -> TrainedDepths:
-        """The depths that training supervised in the way in which an evaluation reads them."""
+        """Return the supervised depths of training, for a given way of reading loops."""
         return trained_depths(self.recipe, depth_free=self.model.depth_free, read_as=read_as)
 
     @property
     def depths(self) -> list[int]:
-        """The depths to evaluate unless told otherwise: the recipe's, or 1 to the most trained and twice that.
+        """The default depths: the recipe's, or from 1 to the deepest trained one and twice that.
 
-        The one beyond shows what the model does with loops that it was not trained for.
+        The last one shows how the model extrapolates to untrained depths.
         """
         if self.recipe.evaluate.depths is not None:
             return parse_depths(str(self.recipe.evaluate.depths))
-        most, limit = self.trained.max, self.model.max_depth
-        return [*range(1, most + 1), *([2 * most] if limit is None or 2 * most <= limit else [])]
+        deepest, limit = self.trained.max, self.model.max_depth
+        return [*range(1, deepest + 1), *([2 * deepest] if limit is None or 2 * deepest <= limit else [])]
 
     @property
     def origin(self) -> ModelSource:
-        """Where results of this model come from."""
+        """The origin that results of this model record."""
         return ModelSource(
             run=self.folder.name,
             recipe=self.recipe.name,
@@ -88,24 +88,24 @@ def open_run(
     """Open a run.
 
     Args:
-        run: Its folder or its name; None takes the newest.
-        step: The checkpoint after so many optimizer steps; None takes the newest whole one.
-        overrides: Changes to its recipe, for what does not touch the model: ``evaluate.batch=4``.
-        tasks: Ask these alone, as name or name=type, and no probes; empty asks what the recipe does. Overrides come
-            after, and may set their options.
-        plugins: Files with further components, beside those that the run was made with.
-        device: Where the model goes; None is the CPU.
-        root: Where runs lie.
+        run: Its folder or its name; None is the newest.
+        step: Optimizer step of the checkpoint; None is the newest complete one.
+        overrides: Changes to its recipe that do not affect the model, such as ``evaluate.batch=4``.
+        tasks: Only these tasks, as name or name=type, and no probes; empty: the tasks and probes of the recipe.
+            Overrides are applied afterwards, and may set their options.
+        plugins: Files with components, in addition to those of the run.
+        device: Device of the model; None is the CPU.
+        root: Folder of the runs.
 
     Raises:
-        NoRun: If there is no such run.
-        CheckpointProblem: If the checkpoint is missing or damaged, naming the file.
-        RecipeError: If a component of it is not there, naming the package that brought it.
+        NoRun: If the run does not exist.
+        CheckpointProblem: If the checkpoint is missing or damaged; the message contains the file.
+        RecipeError: If a component is not installed; the message contains the package that provided it.
     """
     folder = RunFolder.open(run, root)
     checkpoint, warnings = choose_checkpoint(folder, step)
     trained = load_resolved(folder.resolved, checkpoint, plugins=plugins)
-    recipe = load_resolved(folder.resolved, checkpoint, (*_only(tasks, trained), *overrides), plugins)
+    recipe = load_resolved(folder.resolved, checkpoint, (*_task_overrides(tasks, trained), *overrides), plugins)
     trained = _without_plugins(trained, plugins)
     tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
     schedule: Schedule = recipe.train.schedule.build()
@@ -121,64 +121,69 @@ def open_run(
 
 
 def _without_plugins(recipe: Recipe, plugins: Sequence[Path]) -> Recipe:
-    """The recipe as the run has it: files of the command line are not part of its identity."""
+    """Return the recipe without plugin files of the command line, which are not part of its identity."""
     own = [file for file in recipe.values["plugins"] if Path(file).resolve() not in {f.resolve() for f in plugins}]
     return replace(recipe, values={**recipe.values, "plugins": own}) if plugins else recipe
 
 
-def _only(tasks: Sequence[str], recipe: Recipe) -> list[str]:
-    """Overrides that leave these tasks and no other; one that the recipe has keeps its options, unless given a type."""
+def _task_overrides(tasks: Sequence[str], recipe: Recipe) -> list[str]:
+    """Return overrides that keep only these tasks; a task of the recipe keeps its options unless it changes type."""
     if not tasks:
         return []
-    wanted = {name: kind for name, _, kind in (task.partition("=") for task in tasks)}
+    types = {name: kind for name, _, kind in (task.partition("=") for task in tasks)}
     evaluate = recipe.evaluate
-    gone = [f"evaluate.tasks.{name}=false" for name in evaluate.tasks if name not in wanted]
-    gone += [f"evaluate.probes.{name}=false" for name in evaluate.probes]
-    asked = [
+    removals = [f"evaluate.tasks.{name}=false" for name in evaluate.tasks if name not in types]
+    removals += [f"evaluate.probes.{name}=false" for name in evaluate.probes]
+    additions = [
         f"evaluate.tasks.{name}.type={kind or name}"
-        for name, kind in wanted.items()
+        for name, kind in types.items()
         if kind or name not in evaluate.tasks
     ]
-    return gone + asked
+    return removals + additions
 
 
 def trained_depths(recipe: Recipe, *, depth_free: bool = True, read_as: ReadAs = "depth") -> TrainedDepths:
-    """The depths that a recipe trains, for an evaluation that reads them in a given way.
+    """Return the depths that a recipe trains, for a given way of reading loops.
 
-    Where nothing in the loop depends on its length, a loop that any training step supervised is trained at that depth.
-    Elsewhere loop k of a run of k is another thing than loop k of a longer run: read as the last loop, a depth is
-    trained if steps of so many loops supervised their last one; read as in training, if steps of the most loops
-    supervised that loop.
+    If the loop does not depend on its length, every loop that a training step supervises is a trained depth.
+    Otherwise loop k of a run of k differs from loop k of a longer run. Read as the last loop, depth k is trained if
+    steps of k loops supervise their last loop; read as in training, if steps of the maximum number of loops supervise
+    loop k.
 
     Args:
         recipe: The resolved recipe.
-        depth_free: Whether nothing in the model's loop depends on the number of loops run.
+        depth_free: Whether the model's loop is independent of the number of loops.
         read_as: How the evaluation reads loops.
     """
     schedule: Schedule = recipe.train.schedule.build()
     supervision: Supervision = recipe.objective.supervision.build()
-    least, most = schedule.bounds
-    first = min(supervision.loops(least))
+    min_loops, max_loops = schedule.bounds
+    first = min(supervision.loops(min_loops))
     if depth_free:
-        found = {loop for total in range(least, most + 1) for loop in supervision.loops(total)}
+        depths = {loop for total in range(min_loops, max_loops + 1) for loop in supervision.loops(total)}
     elif read_as == "depth":
-        found = {total for total in range(least, most + 1) if total in supervision.loops(total)}
+        depths = {total for total in range(min_loops, max_loops + 1) if total in supervision.loops(total)}
     else:
-        found = set(supervision.loops(most))
-    whole = found == set(range(first, most + 1))
-    return TrainedDepths(first, most, schedule.mean, None if whole else tuple(sorted(found)))
+        depths = set(supervision.loops(max_loops))
+    is_range = depths == set(range(first, max_loops + 1))
+    return TrainedDepths(first, max_loops, schedule.mean, None if is_range else tuple(sorted(depths)))
 
 
 def choose_checkpoint(folder: RunFolder, step: int | None = None) -> tuple[Checkpoint, list[str]]:
-    """A whole checkpoint of a run, the newest or that of a step; and what is wrong with each newer one.
+    """Return a complete checkpoint of a run, and the problems of newer ones.
+
+    Args:
+        folder: The run.
+        step: Optimizer step of the checkpoint; None is the newest complete one.
 
     Raises:
-        CheckpointProblem: If it is missing or damaged, naming the file.
+        CheckpointProblem: If the checkpoint is missing or damaged; the message contains the file.
     """
     if step is None:
         return newest_checkpoint(folder.checkpoints)
-    for checkpoint in (known := checkpoints(folder.checkpoints)):
+    available = checkpoints(folder.checkpoints)
+    for checkpoint in available:
         if checkpoint.step == step:
             return checkpoint.check(), []
-    steps = ", ".join(str(checkpoint.step) for checkpoint in known) or "none"
+    steps = ", ".join(str(checkpoint.step) for checkpoint in available) or "none"
     raise CheckpointProblem(f"{folder.path} has no checkpoint of step {step}; steps: {steps}")

@@ -1,10 +1,10 @@
-"""Running a model on text: generation with a cache, and early exit."""
+"""Inference: generation with a key-value cache, and early exit."""
 
 from loopkit.inference.complete import Completed, complete
 from loopkit.inference.early_exit import Answer, Exited, exit_early, read_logits, read_nll
 from loopkit.inference.generate import Generated, generate
-from loopkit.inference.policy import FULL, POLICIES, Policy, not_cacheable
-from loopkit.inference.prompts import positions_of
+from loopkit.inference.policy import FULL, POLICIES, Policy, uncacheable_components
+from loopkit.inference.prompts import max_positions
 from loopkit.inference.sampling import GREEDY, Sampling
 from loopkit.inference.trajectory_view import TrajectoryView
 
@@ -22,8 +22,8 @@ __all__ = [
     "complete",
     "exit_early",
     "generate",
-    "not_cacheable",
-    "positions_of",
+    "max_positions",
     "read_logits",
     "read_nll",
+    "uncacheable_components",
 ]

@@ -1,4 +1,4 @@
-"""Text from text: prompts encoded, gone on from, cut where they stop, and decoded."""
+"""Text completion: encodes prompts, generates tokens, and decodes them up to a stop."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from loopkit.inference.policy import FULL
 from loopkit.inference.sampling import GREEDY, Sampling
 from loopkit.loop import LoopedModelProtocol
 
-_SLACK = 16  # tokens looked at beyond the length of a stop string, for those that spell nothing
+_SLACK = 16  # tokens searched beyond the length of a stop string, because some tokens decode to nothing
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a model added to a prompt.
+    """The completion of a prompt.
 
     Args:
-        text: The text, up to where it stopped and without what stopped it.
-        num_tokens: Tokens that the model made, those that stopped it included.
-        finished: Whether the model came to an end by itself.
+        text: The generated text, without what stopped it.
+        num_tokens: Number of generated tokens, including those that stopped it.
+        finished: Whether a stop ended the completion, not the limit of tokens or positions.
     """
 
     text: str
@@ -30,20 +30,20 @@ class Completed:
     finished: bool
 
 
-class Stops:
-    """Where a text ends: at any of the tokenizer's ends of text, or at any of some strings.
+class StopCriteria:
+    """Ends a completion at one of the tokenizer's end-of-text tokens or at one of some strings.
 
-    A string that is one special token of the vocabulary ends the text as a token, because special tokens spell
-    nothing; any other ends it where it is spelt, also across tokens.
+    A string that is one special token ends the completion as a token, because special tokens decode to nothing; any
+    other string ends it where it appears in the decoded text, even across tokens.
 
     Args:
         tokenizer: The model's.
-        strings: What ends a text.
+        strings: Strings that end a completion.
     """
 
     def __init__(self, tokenizer: Tokenizer, strings: Sequence[str] = ()) -> None:
         if "" in strings:
-            raise UserError("a stop string cannot be empty: every text would stop at once")
+            raise UserError("a stop string is empty, which would end every completion immediately; remove it")
         self.tokenizer = tokenizer
         tokens = {text: _special(tokenizer, text) for text in strings}
         self.eos = {token for token in (*tokenizer.ends, *tokens.values()) if token is not None}
@@ -51,18 +51,18 @@ class Stops:
         self._window = max((len(text.encode()) for text in self.strings), default=0) + _SLACK
 
     def __call__(self, tokens: Sequence[int]) -> bool:
-        """Whether a stop string has just been spelt."""
+        """Whether the last tokens contain a stop string."""
         if not self.strings:
             return False
         tail = self.tokenizer.decode(tokens[-self._window :])
-        return any(text in tail for text in self.strings)
+        return any(stop in tail for stop in self.strings)
 
-    def cut(self, generated: Generated) -> Completed:
-        """The text of tokens, up to where it stopped."""
+    def truncate(self, generated: Generated) -> Completed:
+        """Decode tokens up to the stop."""
         tokens = generated.tokens
-        whole = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.eos else tokens)
-        ends = [place for text in self.strings if (place := whole.find(text)) >= 0]
-        return Completed(whole[: min(ends)] if ends else whole, len(tokens), generated.finished)
+        text = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.eos else tokens)
+        ends = [start for stop in self.strings if (start := text.find(stop)) >= 0]
+        return Completed(text[: min(ends)] if ends else text, len(tokens), generated.finished)
 
 
 def complete(
@@ -78,53 +78,53 @@ def complete(
     watch: Callable[[int, Sequence[int]], None] = lambda number, tokens: None,
     done: Callable[[int, Completed], None] = lambda number, completed: None,
 ) -> list[Completed]:
-    """Go on from every prompt, all in one batch.
+    """Complete every prompt, all in one batch.
 
-    As in training, nothing is put before a prompt: what a template wants there is part of its text. ``generate`` says
-    what else holds.
+    As in training, no token is added before a prompt; a template must contain its own. See ``generate`` for the
+    properties of the generated tokens.
 
     Args:
         model: In evaluation mode.
         tokenizer: The model's.
-        prompts: Texts.
+        prompts: Prompt texts.
         depth: Loops, >= 1.
-        max_tokens: Most new tokens, for all or one for each.
-        stop: Strings that end a text, beside the tokenizer's ends of text.
-        sampling: How tokens are chosen.
-        cache: Policy by which keys and values are kept; ``None``: none are.
-        watch: Told the number of a prompt and its new tokens after each one.
-        done: Told the number of a prompt and what it gave, as soon as it has ended.
+        max_tokens: Maximum number of new tokens, for all prompts or one per prompt.
+        stop: Strings that end a completion, in addition to the tokenizer's end-of-text tokens.
+        sampling: Rule by which tokens are chosen.
+        cache: Name of the cache policy; ``None`` disables the cache.
+        watch: Called after each token with the index of a prompt and its new tokens.
+        done: Called with the index of a prompt and its completion, as soon as it has ended.
 
     Raises:
-        ValueError: As ``generate``, or if a stop string is empty.
+        UserError: As ``generate``, or if a stop string is empty.
     """
-    stops = Stops(tokenizer, stop)
+    criteria = StopCriteria(tokenizer, stop)
 
-    def seen(number: int, tokens: Sequence[int]) -> bool:
+    def should_stop(number: int, tokens: Sequence[int]) -> bool:
         watch(number, tokens)
-        return stops(tokens)
+        return criteria(tokens)
 
-    found = generate(
+    results = generate(
         model,
         encode_prompts(tokenizer, prompts),
         depth=depth,
         max_tokens=max_tokens,
-        eos=stops.eos,
-        watch=seen,
-        done=lambda number, generated: done(number, stops.cut(generated)),
+        eos=criteria.eos,
+        watch=should_stop,
+        done=lambda number, generated: done(number, criteria.truncate(generated)),
         sampling=sampling,
         cache=cache,
     )
-    return [stops.cut(generated) for generated in found]
+    return [criteria.truncate(generated) for generated in results]
 
 
 def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
-    """Token numbers of prompts."""
+    """Return the token ids of prompts."""
     return [[int(token) for token in ids] for ids in tokenizer.encode(prompts)] if prompts else []
 
 
 def _special(tokenizer: Tokenizer, text: str) -> int | None:
-    """The special token that a text is, or ``None``."""
+    """Return the id of the special token that a text is, or ``None``."""
     ids = [int(token) for token in tokenizer.encode([text])[0]]
     if len(ids) != 1 or tokenizer.decode(ids) or tokenizer.decode(ids, special=True) != text:
         return None

@@ -1,6 +1,6 @@
-"""Early exit by sequence: who is ready stops, and the loops that follow are computed for the others alone.
+"""Early exit by sequence: later loops are computed only for the sequences that have not stopped.
 
-Letters: B sequences, T tokens, V vocabulary.
+Dims: B sequences, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loopkit.inference.trajectory_view import TrajectoryView
 from loopkit.loop import Batch, LoopedModelProtocol, Loops, Trajectory
 
 Answer = Callable[[Trajectory, int], Tensor]
-"""What is wanted of sequences that stop after loop k: given a pass of them alone and k, ``[b, ...]``."""
+"""Computes the result of sequences that stop after loop k, ``[b, ...]``, from a view of only these sequences and k."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Exited:
 
     Args:
         depth: ``[B]`` int64, loops that each sequence ran.
-        answer: ``[B, ...]``, what was asked for, of each sequence at the loop where it stopped.
+        answer: ``[B, ...]``, the result of each sequence at the loop where it stopped.
     """
 
     depth: Tensor
@@ -35,12 +35,12 @@ class Exited:
 
 
 def read_logits(t: Trajectory, k: int) -> Tensor:
-    """The predictions, ``[b, T, V]``."""
+    """Return the logits, ``[b, T, V]``."""
     return t.logits(k)
 
 
 def read_nll(t: Trajectory, k: int) -> Tensor:
-    """What the labels cost, ``[b, T]`` in nats, 0 where a token is not scored."""
+    """Return the negative log-likelihood of the labels, ``[b, T]`` in nats; 0 if a token is not scored."""
     return t.nll([k])[0]
 
 
@@ -55,28 +55,27 @@ def exit_early(
     last: Callable[[int], int] | None = None,
     answer: Answer = read_logits,
 ) -> Exited:
-    """Run a batch, and let every sequence stop after the first loop at which it is ready.
+    """Run a batch, and stop every sequence after the first loop whose score reaches the threshold.
 
         depth_b = min {k : C_bk >= threshold},  at most ``loops``          C_bk: mean score of the sequence's tokens
 
-    A sequence that has stopped is computed no further: the core runs on fewer rows, and not at all once none is left.
-    Neither is it scored. The last loop stops whatever is left, unscored. A score that is not a number stops nobody.
+    A stopped sequence is neither computed nor scored any further: the core runs on the remaining rows, and the pass
+    ends when none remains. The last loop stops the remaining sequences without a score. NaN scores never trigger an
+    exit.
 
     Args:
         model: In evaluation mode.
         batch: On the model's device.
-        exit: Says who is ready.
-        loops: Most loops, >= 1.
-        threshold: Instead of the exit's own; minus infinity stops all after the first loop, infinity none before the
-            last, and then nothing is scored either.
-        last: Which loop counts as the last when loop k is read; ``None``: k itself.
-        answer: What is wanted of the sequences.
+        exit: Scores the sequences.
+        loops: Maximum number of loops, >= 1.
+        threshold: Replaces the exit's own; minus infinity stops all sequences after the first loop, infinity none
+            before the last, and then nothing is scored.
+        last: The loop that counts as the last when loop k is read; ``None``: k itself.
+        answer: Computes the result of stopped sequences.
 
     Raises:
-        ValueError: If the exit stops tokens one by one, or there is no loop to run.
+        UserError: If ``loops`` is less than 1.
     """
-    if exit.level != "sequence":
-        raise UserError(f"early exit stops whole sequences, not each {exit.level}; set the exit's level to 'sequence'")
     if loops < 1:
         raise UserError(f"early exit needs at least one loop, not {loops}")
     least = exit.threshold if threshold is None else threshold

@@ -1,4 +1,7 @@
-"""Text, token by token, from token numbers to token numbers. Letters: B sequences, T tokens, V vocabulary."""
+"""Autoregressive generation from token ids to token ids.
+
+Dims: B sequences, T tokens, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ import torch
 from torch import Tensor
 
 from loopkit.errors import UserError
-from loopkit.inference.policy import FULL, not_cacheable, policy
-from loopkit.inference.prompts import Ids, check_prompts, left_padded, positions_of, sample_of
+from loopkit.inference.policy import FULL, get_policy, uncacheable_components
+from loopkit.inference.prompts import Ids, check_prompts, left_pad, max_positions, sample_key
 from loopkit.inference.sampling import GREEDY, Sampling
 from loopkit.loop import IGNORE, Batch, Cache, LoopedModelProtocol, Loops
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What a model added to a prompt.
+    """The tokens generated for a prompt.
 
     Args:
-        tokens: The new tokens; one that ended it is the last of them.
-        finished: Whether the model ended it, not the limit of tokens or positions.
+        tokens: The new tokens, including the one that ended the sequence.
+        finished: Whether a stop ended the sequence, not the limit of tokens or positions.
     """
 
     tokens: tuple[int, ...]
@@ -29,7 +32,7 @@ class Generated:
 
 
 Watch = Callable[[int, Sequence[int]], bool]
-"""Told the number of a prompt and its new tokens after each one; true ends it there."""
+"""Called after each token with the index of a prompt and its new tokens; ``True`` ends the sequence."""
 
 
 @torch.no_grad()
@@ -46,31 +49,34 @@ def generate(
     sample: Sequence[int] | None = None,
     cache: str | None = FULL,
 ) -> list[Generated]:
-    """Go on from every prompt with loops of one depth, all in one batch.
+    """Generate tokens for every prompt at one depth, all in one batch.
 
-    A prompt gives the same tokens alone and in any batch, up to the rounding of sums: padding is looked at by nobody,
-    and random numbers belong to (seed, sample, position). A sequence that ends leaves the batch.
+    The tokens of a prompt do not depend on the rest of the batch, up to the rounding of sums: attention masks the
+    padding, and random numbers are keyed by (seed, sample, position). A sequence that ends leaves the batch.
 
     Args:
         model: In evaluation mode.
-        prompts: Token numbers.
+        prompts: Token ids.
         depth: Loops, >= 1.
-        max_tokens: Most new tokens, for all or one for each; the model's positions may end a sequence before.
+        max_tokens: Maximum number of new tokens, for all prompts or one per prompt; the model's positions may end a
+            sequence earlier.
         eos: Tokens that end a sequence.
         watch: Ends a sequence for other reasons.
-        done: Called with the number of a prompt and what it gave, as soon as it has ended.
-        sampling: How tokens are chosen.
-        sample: Number of each sequence, for its random numbers; ``None``: one from the prompt's tokens, so that equal
-            prompts give equal answers.
-        cache: Policy by which keys and values are kept; ``None`` computes everything again for each token, as do
-            models with a component that cannot be cached.
+        done: Called with the index of a prompt and its tokens, as soon as the sequence has ended.
+        sampling: Rule by which tokens are chosen.
+        sample: Key of each sequence's random numbers; ``None``: a hash of the prompt's tokens, so that equal prompts
+            give equal results.
+        cache: Name of the cache policy. With ``None``, or a component that cannot use a cache, each token recomputes
+            the whole sequence.
 
     Raises:
-        ValueError: If a prompt cannot be gone on from, the model cannot run at this depth or is in training, or there
-            is no such policy.
+        UserError: If a prompt cannot be continued, the model cannot run at this depth or is in training mode, or the
+            policy does not exist.
     """
     if model.training:
-        raise UserError("generate: the model is in training mode, in which dropout changes what it says; call .eval()")
+        raise UserError(
+            "generate: the model is in training mode, in which dropout changes its output; call model.eval()"
+        )
     if depth < 1:
         raise UserError(f"generate: depth must be at least 1, not {depth}")
     check_prompts(model, prompts)
@@ -79,40 +85,40 @@ def generate(
     budget = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else list(max_tokens)
     if min(budget) < 1:
         raise UserError(f"generate: max_tokens must be at least 1, not {min(budget)}")
-    limit = positions_of(model)
+    limit = max_positions(model)
     if limit is not None:
-        budget = [min(most, limit - len(prompt)) for most, prompt in zip(budget, prompts, strict=True)]
-    sample = [sample_of(prompt) for prompt in prompts] if sample is None else sample
-    running = _Running(model, prompts, sample, max(budget), depth, sampling, cache)
-    found: dict[int, Generated] = {}
-    while running.numbers:
-        running.advance()
-        over = []
-        for row, number in enumerate(running.numbers):
-            new = running.new[number]
+        budget = [min(tokens, limit - len(prompt)) for tokens, prompt in zip(budget, prompts, strict=True)]
+    sample = [sample_key(prompt) for prompt in prompts] if sample is None else sample
+    active = _ActiveSequences(model, prompts, sample, max(budget), depth, sampling, cache)
+    results: dict[int, Generated] = {}
+    while active.numbers:
+        active.advance()
+        ended = []
+        for row, number in enumerate(active.numbers):
+            new = active.new[number]
             finished = new[-1] in eos or watch(number, new)
             if finished or len(new) >= budget[number]:
-                found[number] = Generated(tuple(new), finished)
-                done(number, found[number])
-                over.append(row)
-        running.drop(over)
-    return [found[number] for number in range(len(prompts))]
+                results[number] = Generated(tuple(new), finished)
+                done(number, results[number])
+                ended.append(row)
+        active.drop(ended)
+    return [results[number] for number in range(len(prompts))]
 
 
 @dataclass
-class _Running:
+class _ActiveSequences:
     """The sequences that have not ended.
 
     Attributes:
-        numbers: Which prompts they are, row by row.
+        numbers: Index of each row's prompt.
         new: New tokens of every prompt.
-        batch: What the next forward pass reads: all tokens at first and without a cache, else the newest alone.
+        batch: Input of the next forward pass: all tokens at first and without a cache, otherwise only the newest.
     """
 
     model: LoopedModelProtocol
     prompts: Sequence[Ids]
     sample: Sequence[int]
-    most: int
+    max_new: int
     depth: int
     sampling: Sampling
     policy: str | None
@@ -123,15 +129,15 @@ class _Running:
         self.numbers = list(range(len(self.prompts)))
         self.new = {number: [] for number in self.numbers}
         self.device = next(self.model.parameters()).device  # type: ignore[attr-defined]
-        self.batch = left_padded(self.prompts, self.sample, self.device)
+        self.batch = left_pad(self.prompts, self.sample, self.device)
         self.cache: Cache | None = None
         if self.policy is not None:
-            make = policy(self.policy)
-            if not not_cacheable(self.model):  # type: ignore[arg-type]
-                self.cache = make(len(self.prompts), self.batch.tokens.shape[1] + self.most)
+            build_cache = get_policy(self.policy)
+            if not uncacheable_components(self.model):  # type: ignore[arg-type]
+                self.cache = build_cache(len(self.prompts), self.batch.tokens.shape[1] + self.max_new)
 
     def advance(self) -> None:
-        """One token more for each."""
+        """Generate one more token for each sequence."""
         t = self.model.run(
             self.batch,
             Loops.fixed(self.depth),
@@ -140,28 +146,28 @@ class _Running:
             cache=self.cache,
         )
         logits = self.model.head(t.readout(self.depth)[:, -1])
-        places = self.batch.positions[:, -1] + 1
-        tokens = self.sampling.choose(logits, self.batch.sample, places)
+        positions = self.batch.positions[:, -1] + 1
+        tokens = self.sampling.choose(logits, self.batch.sample, positions)
         for number, token in zip(self.numbers, tokens.tolist(), strict=True):
             self.new[number].append(token)
-        self.batch = self._next(tokens[:, None], places[:, None])
+        self.batch = self._next_batch(tokens[:, None], positions[:, None])
 
-    def _next(self, tokens: Tensor, places: Tensor) -> Batch:
-        old = self.batch
+    def _next_batch(self, tokens: Tensor, positions: Tensor) -> Batch:
+        previous = self.batch
         if self.cache is None:
-            tokens = torch.cat([old.tokens, tokens], dim=1)
-            places = torch.cat([old.positions, places], dim=1)
-        in_order = True if self.cache is not None else old.in_order
+            tokens = torch.cat([previous.tokens, tokens], dim=1)
+            positions = torch.cat([previous.positions, positions], dim=1)
+        in_order = True if self.cache is not None else previous.in_order
         labels = torch.full_like(tokens, IGNORE)
-        return Batch(tokens, labels, places, old.sample, in_order=in_order, num_scored=0)
+        return Batch(tokens, labels, positions, previous.sample, in_order=in_order, num_scored=0)
 
-    def drop(self, over: Sequence[int]) -> None:
-        """Let the sequences in these rows go."""
-        if not over:
+    def drop(self, ended: Sequence[int]) -> None:
+        """Remove the sequences in these rows."""
+        if not ended:
             return
-        kept = [row for row in range(len(self.numbers)) if row not in set(over)]
-        self.numbers = [self.numbers[row] for row in kept]
-        rows = torch.tensor(kept, dtype=torch.int64, device=self.device)
+        remaining = [row for row in range(len(self.numbers)) if row not in set(ended)]
+        self.numbers = [self.numbers[row] for row in remaining]
+        rows = torch.tensor(remaining, dtype=torch.int64, device=self.device)
         self.batch = self.batch.rows(rows)
         if self.cache is not None:
             self.cache.narrow(rows)

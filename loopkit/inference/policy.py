@@ -1,4 +1,4 @@
-"""Which keys and values generation keeps. A policy makes a cache for a batch, and has a name by which it is chosen."""
+"""Cache policies: each builds the key-value cache of a batch, and is selected by name."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from loopkit.errors import UserError
 from loopkit.loop import Cache, FullCache
 
 Policy = Callable[[int, int], Cache]
-"""Makes a cache for a number of sequences, of at most so many tokens each."""
+"""Builds a cache from the number of sequences and their maximum length in tokens."""
 
 FULL = "full"
 POLICIES: dict[str, Policy] = {FULL: FullCache}
-"""``full``: one slot for every loop and layer, each of which keeps every token; exact."""
+"""``full`` stores every token in one slot per loop and layer, which is exact."""
 
 
-def policy(name: str) -> Policy:
-    """The policy of a name.
+def get_policy(name: str) -> Policy:
+    """Return a policy by name.
 
     Raises:
-        ValueError: If there is none.
+        UserError: If the policy does not exist.
     """
     if name not in POLICIES:
-        raise UserError(f"no cache policy is called {name!r}; there are {', '.join(POLICIES)}")
+        raise UserError(f"unknown cache policy {name!r}; policies: {', '.join(POLICIES)}")
     return POLICIES[name]
 
 
-def not_cacheable(model: nn.Module) -> list[str]:
-    """Components of a model whose tokens look at each other in a way that no cache serves.
+def uncacheable_components(model: nn.Module) -> list[str]:
+    """List the components of a model that mix tokens in a way that a cache cannot reproduce.
 
-    An attention says in its registration that it ``provides`` ``cache``; any other component that mixes tokens says
-    that it ``lacks`` it, or that it is not ``causal``.
+    The registration of an attention ``provides`` ``cache``; that of another component that mixes tokens ``lacks`` it,
+    or states that the component is not ``causal``.
     """
-    found = []
-    for part in model.modules():
-        registration = getattr(type(part), "registration", None)
+    names = set()
+    for module in model.modules():
+        registration = getattr(type(module), "registration", None)
         if registration is None:
             continue
         provides, lacks = (registration.traits.get(name, ()) for name in ("provides", "lacks"))
         causal = registration.traits.get("causal", True)
-        if "cache" in lacks or causal is False or (isinstance(part, Attention) and "cache" not in provides):
-            found.append(f"{registration.kind} {registration.name!r}")
-    return sorted(set(found))
+        if "cache" in lacks or causal is False or (isinstance(module, Attention) and "cache" not in provides):
+            names.add(f"{registration.kind} {registration.name!r}")
+    return sorted(names)

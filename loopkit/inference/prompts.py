@@ -1,4 +1,7 @@
-"""Prompts as a batch. Letters: B sequences, T tokens."""
+"""Prompts as a batch.
+
+Dims: B sequences, T tokens.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from loopkit.loop import IGNORE, PAD, Batch, LoopedModelProtocol
 Ids = Sequence[int]
 
 
-def left_padded(prompts: Sequence[Ids], sample: Sequence[int], device: torch.device | str) -> Batch:
-    """Sequences that end together; what comes before the shorter ones is padding.
+def left_pad(prompts: Sequence[Ids], sample: Sequence[int], device: torch.device | str) -> Batch:
+    """Pad prompts on the left, so that all sequences end at the same index.
 
-    Positions start at 0 at the first real token, so that padding changes nothing.
+    Positions start at 0 at the first real token, so that padding does not change the result.
 
     Args:
-        prompts: Token numbers, at least one each.
-        sample: Number of each sequence, which keys its random numbers.
-        device: Where the batch goes.
+        prompts: Token ids, at least one per prompt.
+        sample: Key of each sequence's random numbers.
+        device: Device of the batch.
     """
     longest = max(map(len, prompts))
     tokens = torch.zeros(len(prompts), longest, dtype=torch.int64)
@@ -34,32 +37,32 @@ def left_padded(prompts: Sequence[Ids], sample: Sequence[int], device: torch.dev
     return Batch(tokens, labels, positions, torch.tensor(sample, dtype=torch.int64), num_scored=0).to(device)
 
 
-def sample_of(prompt: Ids) -> int:
-    """The number that a prompt goes by: from its tokens alone, so that its random numbers are its own in any batch."""
+def sample_key(prompt: Ids) -> int:
+    """Return the key of a prompt's random numbers: a hash of its tokens, so that it is the same in any batch."""
     text = ",".join(str(int(token)) for token in prompt)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
-def positions_of(model: LoopedModelProtocol) -> int | None:
-    """How many positions a model has; ``None``: there is no end to them."""
+def max_positions(model: LoopedModelProtocol) -> int | None:
+    """Return the number of positions of a model; ``None``: unlimited."""
     limit: int | None = model.position.limit  # type: ignore[attr-defined]
     return limit
 
 
 def check_prompts(model: LoopedModelProtocol, prompts: Sequence[Ids]) -> None:
-    """Refuse prompts that a model cannot go on from.
+    """Reject prompts that a model cannot continue.
 
     Raises:
-        ValueError: If one is empty, has a token that the model does not know, or leaves no position for an answer.
+        UserError: If a prompt is empty, has a token outside of the vocabulary, or leaves no position for a completion.
     """
-    limit = positions_of(model)
+    limit = max_positions(model)
     for number, prompt in enumerate(prompts):
         if len(prompt) == 0:
-            raise UserError(f"prompt {number} has no tokens; a model goes on from one token at least")
+            raise UserError(f"prompt {number} has 0 tokens; generation needs at least one")
         if not 0 <= min(prompt) <= max(prompt) < model.vocabulary:
             raise UserError(f"prompt {number} has a token outside of the vocabulary, 0 to {model.vocabulary - 1}")
         if limit is not None and len(prompt) >= limit:
             raise UserError(
-                f"prompt {number} is {len(prompt)} tokens long, and the model has {limit} positions, the answer's "
-                "included; shorten it, or train with a longer data.length or another model.position"
+                f"prompt {number} has {len(prompt)} tokens, and the model has {limit} positions for prompt and "
+                "completion. Shorten the prompt, or train with a longer data.length or another model.position"
             )

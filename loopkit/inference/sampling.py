@@ -1,4 +1,7 @@
-"""How the next token is chosen. Letters: B sequences, V vocabulary."""
+"""Sampling of the next token.
+
+Dims: B sequences, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ from loopkit.errors import UserError
 from loopkit.loop import Noise
 
 _STREAM = 2**31
-"""A stream of random numbers that no loop has."""
+"""Stream of random numbers that is distinct from those of the loops."""
 
 
 @dataclass(frozen=True)
 class Sampling:
     """The rule by which tokens are drawn.
 
-    The random number of a token belongs to (seed, sample, position), so the rest of the batch has no say in it.
+    The random number of a token is keyed by (seed, sample, position), so it does not depend on the rest of the batch.
 
     Args:
-        temperature: Divides the logits, >= 0; 0 takes the likeliest token.
-        top_p: Draw from the smallest set of likeliest tokens whose probability reaches this, 0 < top_p <= 1.
+        temperature: Divides the logits, >= 0; 0 selects the most likely token.
+        top_p: Draw from the smallest set of most likely tokens whose probability reaches this, 0 < top_p <= 1.
         seed: Of the draws, and of a random start of the loop.
 
     Raises:
-        ValueError: If a number is out of its range.
+        UserError: If a number is out of its range.
     """
 
     temperature: float = 0.0
@@ -41,12 +44,12 @@ class Sampling:
             raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
 
     def choose(self, logits: Tensor, sample: Tensor, positions: Tensor) -> Tensor:
-        """The next token of each sequence.
+        """Choose the next token of each sequence.
 
         Args:
             logits: ``[B, V]`` fp32.
-            sample: ``[B]`` int64, number of each sequence.
-            positions: ``[B]`` int64, place of the token that is chosen.
+            sample: ``[B]`` int64, key of each sequence's random numbers.
+            positions: ``[B]`` int64, position of the chosen token.
 
         Returns:
             ``[B]`` int64.
@@ -54,14 +57,14 @@ class Sampling:
         if self.temperature == 0:
             return logits.argmax(dim=-1)
         probability, order = (logits.double() / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
-        before = probability.cumsum(dim=-1) - probability  # what the likelier tokens hold together
-        inside = probability.where(before < self.top_p, 0.0)
+        before = probability.cumsum(dim=-1) - probability  # total probability of the more likely tokens
+        nucleus = probability.where(before < self.top_p, 0.0)
         noise = Noise(self.seed, 0, sample=sample, positions=positions[:, None]).fold(_STREAM)
-        target = noise.uniform()[:, 0, None] * inside.sum(dim=-1, keepdim=True)
-        place = (inside.cumsum(dim=-1) <= target).sum(dim=-1)
+        target = noise.uniform()[:, 0, None] * nucleus.sum(dim=-1, keepdim=True)
+        index = (nucleus.cumsum(dim=-1) <= target).sum(dim=-1)
         # rounding may put the target past the last token that can be drawn
-        last = (inside > 0).sum(dim=-1) - 1
-        return order.gather(1, torch.minimum(place, last)[:, None])[:, 0]
+        last = (nucleus > 0).sum(dim=-1) - 1
+        return order.gather(1, torch.minimum(index, last)[:, None])[:, 0]
 
 
 GREEDY = Sampling()

@@ -1,4 +1,4 @@
-"""Text shown while it is written."""
+"""Display of text while it is generated."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from loopkit.components.tokenizer import Tokenizer
 
 
 class Stream:
-    """Shows what is certain of a text: no half of a letter, and nothing that may turn out to begin a stop string.
+    """Shows the final part of a text: no incomplete characters, and no possible prefix of a stop string.
 
     Args:
-        tokenizer: Of the tokens.
-        stop: Strings that end the text and are no part of it.
-        show: Called with every new piece.
+        tokenizer: Decodes the tokens.
+        stop: Strings that end the text and do not belong to it.
+        show: Called with every new piece of text.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str], show: Callable[[str], None]) -> None:
@@ -21,26 +21,26 @@ class Stream:
         self.stop = tuple(stop)
         self._shown = ""
 
-    def more(self, tokens: Sequence[int]) -> None:
-        """All tokens so far."""
+    def update(self, tokens: Sequence[int]) -> None:
+        """Show the new part of the text of all tokens so far."""
         text = self.tokenizer.decode(tokens).rstrip("\N{REPLACEMENT CHARACTER}")
-        self._show(text[: len(text) - self._doubtful(text)])
+        self._show(text[: len(text) - self._num_uncertain(text)])
 
     def end(self, text: str) -> None:
-        """The whole text, as it was in the end; an end of line closes it."""
+        """Show the rest of the final text, and a line end."""
         self._show(text)
         self.show("\n")
 
     def _show(self, text: str) -> None:
-        # a tokenizer may decode a beginning otherwise once more is known; what was shown cannot be taken back
+        # a tokenizer may decode a prefix differently when more tokens follow; shown text cannot be changed
         if len(text) > len(self._shown) and text.startswith(self._shown):
             self.show(text[len(self._shown) :])
             self._shown = text
 
-    def _doubtful(self, text: str) -> int:
-        """Letters from where a stop string stands, or may be beginning."""
-        whole = [place for stop in self.stop if (place := text.find(stop)) >= 0]
-        if whole:
-            return len(text) - min(whole)
-        begun = (n for stop in self.stop for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n]))
-        return max(begun, default=0)
+    def _num_uncertain(self, text: str) -> int:
+        """Count the characters from the start of a stop string, or of a possible prefix of one at the end."""
+        starts = [start for stop in self.stop if (start := text.find(stop)) >= 0]
+        if starts:
+            return len(text) - min(starts)
+        prefixes = (n for stop in self.stop for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n]))
+        return max(prefixes, default=0)

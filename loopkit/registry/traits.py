@@ -78,6 +78,11 @@ TRAITS = {
         "The names under which its figures stand beside those of others; a recipe with two of one name is refused.",
         ("task", "probe"),
     ),
+    "generates": Trait(
+        "bool",
+        "Its requests are of generated completions, for which the split under evaluation is not read.",
+        ("task",),
+    ),
     "lengths": Trait("names of options", "Options that hold a length in optimizer steps, or a share of the run."),
     "examples": Trait(
         "name of an option", "The option that holds how many training examples it gives at most.", ("source",)

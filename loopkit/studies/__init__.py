@@ -1,4 +1,4 @@
-"""Studies: a paper's experiments with its claims as data; run, measured and judged."""
+"""Studies: runs a paper's experiments, measures them, and judges its claims."""
 
 from loopkit.studies.judge import ClaimVerdict, judge
 from loopkit.studies.reproduce import reproduce

@@ -1,6 +1,6 @@
-"""The study format: which recipes a paper's claims rest on, and the claims as data.
+"""The study format: the recipes of a study, and a paper's claims as data.
 
-Read as text like the recipe format; ``loopkit/studies/study.py`` turns a file into these classes.
+loopkit reads this module as text, like the recipe format; ``loopkit/studies/study.py`` parses a file into its classes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Arm:
     """One experiment of a study.
 
     Args:
-        recipe: A recipe, as a path beside the study or the name of a shipped one.
-        label: How tables and plots call it.
+        recipe: A recipe, as a path relative to the study or the name of a shipped one.
+        label: Its label in tables and plots.
         set: Overrides on top of the recipe, as key.path=value.
     """
 
@@ -45,10 +45,10 @@ class ArmFigure:
     """A measured figure of one arm.
 
     Args:
-        arm: Which arm.
-        figure: Figure of a depth's row in the evaluation, dotted where it has parts, such as state_norm.mean.
-        depth: Which row, or which of them, such as first, last, all, inner (all but the last), 4 or 4-9,16; of several
-            rows the claim takes the value that is hardest for it.
+        arm: Name of the arm.
+        figure: Figure in a depth's row of the evaluation, with dots for nested values, such as state_norm.mean.
+        depth: One or more rows, such as first, last, all, inner (all but the last), 4 or 4-9,16; of several rows, the
+            claim uses the strictest value.
     """
 
     arm: str
@@ -62,15 +62,15 @@ class Claim:
 
     Args:
         says: The statement, in a sentence.
-        must: Whether the build is wrong where it does not hold; the others are judged and reported.
-        left: The figure that the claim is about.
+        must: Whether reproduce fails if the claim does not hold; other claims are only reported.
+        left: The figure of the claim.
         relation: below and above compare left with the bound; times_at_least and times_at_most the ratio left / right;
             equal_within the relative difference of left and right; lower_by the share by which left is below right;
             differs_below the absolute difference of left and right; magnitude_below the absolute value of left.
-        right: What it is compared with, where the relation needs it.
-        bound: The threshold, fixed before anything was measured.
-        somewhere: Whether one of several depths is enough; then the value easiest for the claim is taken.
-        paper: What the paper reports, in its figures.
+        right: The figure to compare with, if the relation needs one.
+        bound: The threshold, fixed before the measurement.
+        somewhere: Whether one of several depths suffices; then the claim uses the most favourable value.
+        paper: The figures that the paper reports.
     """
 
     says: str
@@ -89,7 +89,7 @@ class StudyScale:
 
     Args:
         apply: Profiles applied to every recipe.
-        seeds: Instead of the study's.
+        seeds: Replaces the seeds of the study.
         exit_sequences: Sequences for each half of the early-exit benchmark.
     """
 
@@ -100,22 +100,22 @@ class StudyScale:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A set of experiments with the claims that rest on them.
+    """A set of experiments, and the claims that they test.
 
     Args:
         study: Version of this format.
-        title: What it is called.
-        paper: Where the claims come from.
+        title: Title of the study.
+        paper: Source of the claims.
         description: What the study shows, in a sentence.
-        seeds: Every arm runs once with each.
+        seeds: Every arm runs once with each seed.
         depths: Depths of the evaluation.
-        probes: What is measured beside the recipes' own tasks.
+        probes: Probes that are measured in addition to the recipes' tasks.
         exits: Early-exit rules that are calibrated and timed on every arm.
         exit_sequences: Sequences for each half of the early-exit benchmark: calibration, and timing.
         arms: The experiments, by name.
         claims: The paper's statements, by name.
         profiles: The same study at another scale, by name.
-        reported: The paper's tables, as it prints them.
+        reported: The paper's tables, as printed.
     """
 
     study: Literal[1]

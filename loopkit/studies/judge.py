@@ -1,4 +1,4 @@
-"""Claims held against measurements: what the paper says, what was found, and whether it holds. No torch."""
+"""Judgement of a paper's claims by measurements. No torch."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ ONE_SIDED = frozenset({"below", "above", "magnitude_below"})
 """Relations of one figure to the bound; the others compare two figures."""
 
 PLACES = {"first": slice(1), "last": slice(-1, None), "all": slice(None), "inner": slice(-1)}
-"""Words for depths, and which of the rows they are."""
+"""Names of depths, and the rows that they select."""
 
 FROM_ABOVE = frozenset({"below", "times_at_most", "equal_within", "differs_below", "magnitude_below"})
-"""Relations for which the largest of several values is the hardest."""
+"""Relations for which the largest of several values is the strictest test."""
 
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """One claim, judged.
+    """The verdict on one claim.
 
     Args:
         name: The claim's name.
         claim: The claim.
-        measured: The value that was held against the bound; None where something was not measured.
+        measured: The value compared with the bound; None if a figure was not measured.
         left: Figure of the left side, mean over seeds.
-        right: Figure of the right side, mean over seeds; None where there is none.
+        right: Figure of the right side, mean over seeds; None if there is no right side.
         seeds: The value of each seed.
-        holds: Whether it holds; None where it could not be judged.
-        why: What was missing.
+        holds: Whether the claim holds; None if it was not judged.
+        why: Why the claim was not judged.
     """
 
     name: str
@@ -48,16 +48,16 @@ class ClaimVerdict:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; what was not measured is absent."""
+        """Return plain data; a value that was not measured is absent."""
         figures = {"measured": self.measured, "left": self.left, "right": self.right, "holds": self.holds}
-        known = {key: value for key, value in figures.items() if value is not None}
+        measured = {key: value for key, value in figures.items() if value is not None}
         claim = self.claim
         fixed = {"says": claim.says, "must": claim.must, "relation": claim.relation, "bound": claim.bound}
         fixed |= {"somewhere": True} if claim.somewhere else {}
         return (
             fixed
             | {"paper": claim.paper}
-            | known
+            | measured
             | {"seeds": list(self.seeds)}
             | ({"why": self.why} if self.why else {})
         )
@@ -68,9 +68,9 @@ class NotMeasured(LookupError):
 
 
 def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -> ClaimVerdict:
-    """Hold one claim against the measurements.
+    """Judge one claim by the measurements.
 
-    Every seed gives a value; the mean over seeds is held against the bound.
+    Every seed gives a value; the mean over seeds is compared with the bound.
 
     Args:
         name: The claim's name.
@@ -82,19 +82,23 @@ def judge(name: str, claim: Claim, measured: Mapping[str, Mapping[int, Rows]]) -
         seeds = [seed for seed in seeds if seed in measured.get(claim.right.arm, {})]
     if not seeds:
         return ClaimVerdict(name, claim, why="not run")
-    taken = max if (claim.relation in FROM_ABOVE) != claim.somewhere else min
+    strictest = max if (claim.relation in FROM_ABOVE) != claim.somewhere else min
     try:
         pairs = [_sides(claim, measured, seed) for seed in seeds]
-        values = tuple(taken(compare(claim.relation, left, right) for left, right in _matched(*pair)) for pair in pairs)
+        values = tuple(
+            strictest(compare(claim.relation, left, right) for left, right in _pair_values(*pair)) for pair in pairs
+        )
     except NotMeasured as error:
         return ClaimVerdict(name, claim, why=str(error))
     value = fmean(values)
-    left, right = (fmean(taken(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True))
+    left, right = (
+        fmean(strictest(side) for side in sides) if all(sides) else None for sides in zip(*pairs, strict=True)
+    )
     return ClaimVerdict(name, claim, value, left, right, values, holds(claim.relation, value, claim.bound))
 
 
 def compare(relation: str, left: float, right: float | None) -> float:
-    """The value that is held against the bound.
+    """Compute the value that is compared with the bound.
 
     Raises:
         NotMeasured: If it is a ratio to zero.
@@ -105,7 +109,7 @@ def compare(relation: str, left: float, right: float | None) -> float:
         return abs(left)
     assert right is not None
     if right == 0 and relation != "differs_below":
-        raise NotMeasured("the right side is 0, so that no ratio to it can be formed")
+        raise NotMeasured("the right side is 0, so the ratio is undefined")
     if relation in ("times_at_least", "times_at_most"):
         return left / right
     if relation == "equal_within":
@@ -123,40 +127,39 @@ def holds(relation: str, value: float, bound: float) -> bool:
 
 
 def _sides(claim: Claim, measured: Mapping[str, Mapping[int, Rows]], seed: int) -> tuple[list[float], list[float]]:
-    left = figures(claim.left, measured[claim.left.arm][seed])
-    return left, [] if claim.right is None else figures(claim.right, measured[claim.right.arm][seed])
+    left = arm_values(claim.left, measured[claim.left.arm][seed])
+    return left, [] if claim.right is None else arm_values(claim.right, measured[claim.right.arm][seed])
 
 
-def _matched(left: list[float], right: list[float]) -> list[tuple[float, float | None]]:
-    """Each value of the left with its partner; a single value on the right is everybody's partner."""
+def _pair_values(left: list[float], right: list[float]) -> list[tuple[float, float | None]]:
+    """Pair left values with right values; a single right value pairs with every left value."""
     if not right:
         return [(value, None) for value in left]
     return list(zip(left, right if len(right) == len(left) else right * len(left), strict=True))
 
 
-def figures(quantity: ArmFigure, rows: Rows) -> list[float]:
-    """The values of a quantity at the depths it names.
+def arm_values(quantity: ArmFigure, rows: Rows) -> list[float]:
+    """Return the values of a figure at its depths.
 
     Raises:
-        NotMeasured: If a row does not have the figure, or it is not finite.
+        NotMeasured: If the figure is missing from a row or is not finite.
     """
-    chosen = _rows_at(quantity.depth, sorted(rows, key=lambda row: row["depth"]))
-    found = []
-    for row in chosen:
+    values = []
+    for row in _rows_at(quantity.depth, sorted(rows, key=lambda row: row["depth"])):
         value: Any = row
         for part in quantity.figure.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is None:
             why = "is not finite" if quantity.figure in row.get("not_finite", ()) else "was not measured"
             raise NotMeasured(f"{quantity.figure} of {quantity.arm} at depth {row['depth']} {why}")
-        found.append(float(value))
-    if not found:
+        values.append(float(value))
+    if not values:
         raise NotMeasured(f"{quantity.arm} was not evaluated at depth {quantity.depth}")
-    return found
+    return values
 
 
 def _rows_at(depth: int | str, ordered: Rows) -> Rows:
     if depth in PLACES:
         return ordered[PLACES[str(depth)]]
-    wanted = frozenset(parse_depths(str(depth)))
-    return [row for row in ordered if row["depth"] in wanted]
+    depths = frozenset(parse_depths(str(depth)))
+    return [row for row in ordered if row["depth"] in depths]

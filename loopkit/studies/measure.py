@@ -1,4 +1,4 @@
-"""The measurements of a study's runs: made once, kept in each run's folder, and read back."""
+"""Measurements of a study's runs, cached in each run's folder."""
 
 from __future__ import annotations
 
@@ -8,57 +8,52 @@ from dataclasses import replace
 from typing import Any
 
 from loopkit.runs import write_json
-from loopkit.studies.runs import Planned, Say
+from loopkit.studies.runs import PlannedRun, Say
 from loopkit.studies.study import LoadedStudy
 
 Json = dict[str, Any]
 
 
-def measured(study: LoadedStudy, run: Planned, exit_sequences: int, say: Say) -> Json:
-    """The evaluation of a run, and its early-exit benchmark where the study asks for one.
+def load_or_measure(study: LoadedStudy, run: PlannedRun, exit_sequences: int, say: Say) -> Json:
+    """Return the evaluation of a run, and its early-exit benchmark if the study has exits.
 
     Args:
-        study: Says which depths, probes and exits.
-        run: Trained to its end.
+        study: Defines depths, probes and exits.
+        run: A finished run.
         exit_sequences: Sequences for each half of the benchmark.
-        say: Told what is being done.
+        say: Called with a message before a measurement.
     """
-    asked = {
+    options = {
         "depths": study.depths,
         "probes": {name: spec.plain() for name, spec in study.probes.items()},
         "exits": {name: spec.plain() for name, spec in study.exits.items()},
         "exit_sequences": exit_sequences,
     }
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:6]
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:6]
     path = run.folder.path / "study" / f"{study.name}-{digest}.json"
     if not path.is_file():
         say(f"measuring {run.folder.name}")
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"asked": asked, **_measure(study, run, exit_sequences)})
-    found: Json = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        write_json(path, {"asked": options, **_measure(study, run, exit_sequences)})
+    result: Json = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
-def _measure(study: LoadedStudy, run: Planned, exit_sequences: int) -> Json:
+def _measure(study: LoadedStudy, run: PlannedRun, exit_sequences: int) -> Json:
     from loopkit.data import prepare
     from loopkit.evaluation import evaluate, parse_depths
     from loopkit.evaluation.early_exit.benchmark import exit_benchmark
+    from loopkit.evaluation.settings import EvaluationSettings, ExitBenchmarkSettings
     from loopkit.evaluation.trained_run import open_run
 
     opened = open_run(run.folder.path)
-    settings = replace(opened.recipe.evaluate, probes=dict(study.probes))
-    prepared = prepare(opened.recipe.data, splits=(settings.split,), tokenizer=opened.tokenizer)
-    shared: Json = {
-        "length": opened.recipe.data.length,
-        "dtype": opened.recipe.train.precision,
-        "trained": opened.trained,
-        "origin": opened.origin,
-    }
-    result = evaluate(opened.model, prepared, settings, parse_depths(study.depths), **shared)
-    found: Json = {"evaluation": result.to_json()}
+    recipe = replace(opened.recipe, evaluate=replace(opened.recipe.evaluate, probes=dict(study.probes)))
+    prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
+    settings = EvaluationSettings.from_recipe(recipe, depths=parse_depths(study.depths))
+    source: Json = {"trained": opened.trained, "origin": opened.origin}
+    result: Json = {"evaluation": evaluate(opened.model, prepared, settings, **source).to_json()}
     if study.exits:
         exits = {name: spec.build() for name, spec in study.exits.items()}
-        found["early_exit"] = exit_benchmark(
-            opened.model, prepared, settings, exits, sequences=exit_sequences, **shared
-        )
-    return found
+        benchmark_settings = ExitBenchmarkSettings.from_recipe(recipe, sequences=exit_sequences)
+        result["early_exit"] = exit_benchmark(opened.model, prepared, exits, benchmark_settings, **source)
+    return result

@@ -1,7 +1,7 @@
-"""``NAME.results.json``: what a study found, which is all that tables, plots and the gallery are made from.
+"""``NAME.results.json``: the results of a study, from which tables, plots and the gallery are generated.
 
 ``profiles`` maps a scale (``full`` without a profile) to ``date``, ``arms`` and ``claims``; an arm has a ``label`` and
-its runs by seed (``seeds``). A run has what ``run_entry`` keeps of it; an older file may lack ``curve``.
+its runs by seed (``seeds``). A run contains what ``run_entry`` returns; an older file may lack ``curve``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loopkit.errors import UserError, file_errors
 from loopkit.report import training_curve
 from loopkit.runs import read_metrics, read_provenance, write_json
 from loopkit.studies.judge import ClaimVerdict, Rows
-from loopkit.studies.runs import Planned
+from loopkit.studies.runs import PlannedRun
 from loopkit.studies.study import LoadedStudy
 
 Json = dict[str, Any]
@@ -23,11 +23,11 @@ FULL = "full"
 """Key of a study's results without a profile."""
 
 
-def run_entry(run: Planned, measured: Mapping[str, Any]) -> Json:
-    """What is kept of one run: where it came from, what it cost, how it trained, what was measured.
+def run_entry(run: PlannedRun, measured: Mapping[str, Any]) -> Json:
+    """Build the entry of one run: its origin, cost, training curve and measurements.
 
-    ``curve`` is a ``training_curve``: ``step`` and ``loss`` averaged over neighbouring steps, and ``loops``, how many
-    steps ran each number of loops.
+    ``curve`` is a ``training_curve``: ``step`` and ``loss`` averaged over neighbouring steps, and ``loops``, the number
+    of steps with each number of loops.
     """
     provenance = read_provenance(run.folder.provenance)
     lines = read_metrics(run.folder.metrics)
@@ -48,16 +48,16 @@ def run_entry(run: Planned, measured: Mapping[str, Any]) -> Json:
 
 
 def _without_trials(benchmark: Mapping[str, Any]) -> Json:
-    """A benchmark without the thresholds that were tried and not chosen; the run's folder keeps them."""
+    """Remove the thresholds that were not chosen; the run's folder contains them."""
     exits = {}
-    for name, found in benchmark["exits"].items():
-        calibration = {key: value for key, value in found.get("calibration", {}).items() if key != "tried"}
-        exits[name] = {**found, "calibration": calibration}
+    for name, row in benchmark["exits"].items():
+        calibration = {key: value for key, value in row.get("calibration", {}).items() if key != "tried"}
+        exits[name] = {**row, "calibration": calibration}
     return {**benchmark, "exits": exits}
 
 
 def rows_by_arm(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, Rows]]:
-    """The depths of every evaluation, by arm and seed."""
+    """Return the rows of every evaluation, by arm and seed."""
     return {
         arm: {int(seed): entry["evaluation"]["depths"] for seed, entry in seeds.items()} for arm, seeds in arms.items()
     }
@@ -69,7 +69,7 @@ def _read(path: Path) -> Json:
     try:
         results: Json = json.loads(content)
     except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); remove it, or name another file with --results") from error
+        raise UserError(f"{path} is not JSON ({error}); remove it, or choose another file with --results") from error
     return results
 
 
@@ -81,13 +81,13 @@ def write_results(
     verdicts: Sequence[ClaimVerdict],
     path: Path,
 ) -> Json:
-    """Write what was found at one scale, leaving the other scales of the file as they are."""
-    known = _read(path) if path.is_file() else {}
-    found: Json = {
+    """Write the results at one scale, and keep those of other scales in the file."""
+    previous = _read(path) if path.is_file() else {}
+    record: Json = {
         "date": date,
         "arms": {name: {"label": study.arms[name].label or name, "seeds": dict(seeds)} for name, seeds in arms.items()},
         "claims": {verdict.name: verdict.to_json() for verdict in verdicts},
     }
-    profiles = {**known.get("profiles", {}), (profile or FULL): found}
+    profiles = {**previous.get("profiles", {}), (profile or FULL): record}
     write_json(path, {"study": study.name, "title": study.title, "paper": study.paper, "profiles": profiles})
-    return found
+    return record

@@ -1,4 +1,4 @@
-"""The runs behind a study: trained if missing, resumed if interrupted, left alone if done."""
+"""The runs of a study: trained if missing, resumed if interrupted, and otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from loopkit.runs.resolved import is_run_of
 from loopkit.studies.format import Arm, StudyScale
 from loopkit.studies.study import LoadedStudy
 
-BEGUN = frozenset(
+INITIAL_FILES = frozenset(
     {"recipe.yaml", "resolved.yaml", "provenance.json", "deepspeed.json", "metrics.jsonl", "checkpoints", "eval", LOCK}
 )
-"""What a run folder holds before its first checkpoint; a folder with anything else is never removed."""
+"""Files of a run before its first checkpoint; a folder with any other file is never removed."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One training run of a study.
 
     Args:
         arm: Name of the arm.
         seed: Its seed.
         recipe: Resolved.
-        words: The recipe's file, profiles and overrides, as ``loopkit train`` takes them.
-        folder: Where the run goes.
+        args: Arguments of ``loopkit train``: the recipe's file, profiles and overrides.
+        folder: Folder of the run.
     """
 
     arm: str
     seed: int
     recipe: Recipe
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     folder: RunFolder
 
     @property
@@ -48,32 +48,32 @@ class Planned:
         """``missing``, ``interrupted`` or ``done``.
 
         Raises:
-            ValueError: If the folder holds a run of another recipe.
+            UserError: If the folder contains a run of another recipe.
         """
         if not self.folder.path.exists():
             return "missing"
-        if not self.folder.provenance.is_file() and self._bare:
+        if not self.folder.provenance.is_file() and self._is_disposable:
             return "missing"
         record = read_provenance(self.folder.provenance)
         if not is_run_of(self.folder, self.recipe):
             raise UserError(
-                f"{self.folder.path} was trained from another state of the recipe; "
-                "move it away, or choose another folder with --runs"
+                f"{self.folder.path} was trained with a different version of the recipe; "
+                "move the folder, or choose another one with --runs"
             )
         sessions = record.get("sessions", [])
-        if self._bare:
+        if self._is_disposable:
             return "missing"
         return "done" if sessions and sessions[-1].get("status") == "finished" else "interrupted"
 
     @property
-    def _bare(self) -> bool:
-        """Whether the folder is of a run that was killed before its first checkpoint: nothing in it can be resumed."""
-        checkpoints, own = self.folder.checkpoints, {path.name for path in self.folder.path.iterdir()}
-        return own <= BEGUN and not (checkpoints.is_dir() and any(checkpoints.iterdir()))
+    def _is_disposable(self) -> bool:
+        """Whether the run was killed before its first checkpoint, so that nothing can be resumed."""
+        checkpoints, files = self.folder.checkpoints, {path.name for path in self.folder.path.iterdir()}
+        return files <= INITIAL_FILES and not (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
 
-class Failed(RuntimeError):
-    """Training ended with a fault, which it has told itself.
+class TrainingFailed(RuntimeError):
+    """The training process failed and has printed its error.
 
     Args:
         name: Name of the run.
@@ -87,18 +87,18 @@ class Failed(RuntimeError):
 
 def planned_runs(
     study: LoadedStudy, profile: str | None, seeds: tuple[int, ...], arms: tuple[str, ...], root: Path
-) -> Iterator[Planned]:
-    """Every run that a study stands for, arm by arm within a seed.
+) -> Iterator[PlannedRun]:
+    """Yield every run of a study, arm by arm within a seed.
 
     Args:
         study: The study.
-        profile: Its scale.
-        seeds: Instead of those of the study; empty for those.
-        arms: Only these; empty for all.
+        profile: Name of a scale; None for the full one.
+        seeds: Seeds; empty for those of the study.
+        arms: Names of the arms; empty for all.
         root: Folder of the runs.
 
     Raises:
-        ValueError: If there is no such profile or arm.
+        UserError: If the profile or an arm does not exist.
     """
     scale = study.scale(profile)
     if unknown := [arm for arm in arms if arm not in study.arms]:
@@ -108,22 +108,27 @@ def planned_runs(
             if not arms or name in arms:
                 recipe = study.recipe(arm, scale, seed)
                 run = "-".join((study.name, *([profile] if profile else []), name, f"seed{seed}"))
-                words = _words(recipe, arm, scale, seed)
-                yield Planned(name, seed, recipe, words, RunFolder(root / run))
+                args = _train_args(recipe, arm, scale, seed)
+                yield PlannedRun(name, seed, recipe, args, RunFolder(root / run))
 
 
-def _words(recipe: Recipe, arm: Arm, scale: StudyScale, seed: int) -> tuple[str, ...]:
-    profiles = [word for profile in scale.apply for word in ("--profile", profile)]
-    overrides = [word for text in (*arm.set, f"seed={seed}") for word in ("--set", text)]
+def _train_args(recipe: Recipe, arm: Arm, scale: StudyScale, seed: int) -> tuple[str, ...]:
+    profiles = [arg for profile in scale.apply for arg in ("--profile", profile)]
+    overrides = [arg for override in (*arm.set, f"seed={seed}") for arg in ("--set", override)]
     return (str(recipe.path), *profiles, *overrides)
 
 
-def finish(run: Planned, say: Say) -> None:
-    """Train a run to its end, in a process of its own.
+def numbered(say: Say, number: int, total: int) -> Say:
+    """Prefix messages with the number of a run."""
+    return lambda message: say(f"[{number}/{total}] {message}")
+
+
+def finish(run: PlannedRun, say: Say) -> None:
+    """Train or resume a run until it is finished, in a separate process.
 
     Raises:
-        Failed: If training fails.
-        KeyboardInterrupt: If it was interrupted; it can be resumed.
+        TrainingFailed: If training fails.
+        KeyboardInterrupt: If training was interrupted; it can be resumed.
     """
     state = run.state
     if state == "done":
@@ -132,9 +137,9 @@ def finish(run: Planned, say: Say) -> None:
         shutil.rmtree(run.folder.path)
     say(f"{'resuming' if state == 'interrupted' else 'training'} {run.folder.name}")
     resume = ["--resume"] if state == "interrupted" else []
-    words = ["train", *run.words, "--name", run.folder.name, "--runs", str(run.folder.path.parent), *resume]
-    done = subprocess.run([sys.executable, "-m", "loopkit", *words], stdout=subprocess.DEVNULL)
-    if done.returncode in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
+    args = ["train", *run.args, "--name", run.folder.name, "--runs", str(run.folder.path.parent), *resume]
+    process = subprocess.run([sys.executable, "-m", "loopkit", *args], stdout=subprocess.DEVNULL)
+    if process.returncode in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
         raise KeyboardInterrupt
-    if done.returncode:
-        raise Failed(run.folder.name, done.returncode)
+    if process.returncode:
+        raise TrainingFailed(run.folder.name, process.returncode)

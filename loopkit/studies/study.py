@@ -1,4 +1,4 @@
-"""Reading a study: the file, checked like a recipe, with every problem at once."""
+"""Study files: read and validated like a recipe, with all problems reported at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from loopkit.studies.judge import ONE_SIDED, PLACES
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedStudy(Study):
-    """A study that has been checked.
+    """A validated study.
 
     Args:
         name: Its file's stem.
@@ -37,49 +37,49 @@ class LoadedStudy(Study):
     path: Path
 
     def scale(self, name: str | None) -> StudyScale:
-        """A profile by its name; without one, the recipes as they are.
+        """Return a profile by name; ``None`` is the full scale.
 
         Raises:
-            ValueError: If the study has none of this name.
+            UserError: If the profile does not exist.
         """
         if name is None:
             return StudyScale()
         if name not in self.profiles:
-            known = ", ".join(self.profiles) or "none"
+            profiles = ", ".join(self.profiles) or "none"
             raise UserError(
-                f"{self.name} has no profile {name!r}; {did_you_mean(name, self.profiles)}profiles: {known}"
+                f"{self.name} has no profile {name!r}; {did_you_mean(name, self.profiles)}profiles: {profiles}"
             )
         return self.profiles[name]
 
     def recipe(self, arm: Arm, scale: StudyScale, seed: int) -> Recipe:
-        """The recipe of one run.
+        """Load the recipe of one run.
 
         Raises:
-            RecipeError: If it has problems.
+            RecipeError: If the recipe has problems.
         """
-        place, _ = find(arm.recipe, self.path.parent, Origin(self.name))
-        return load_recipe(place, scale.apply, [*arm.set, f"seed={seed}"])
+        path, _ = find(arm.recipe, self.path.parent, Origin(self.name))
+        return load_recipe(path, scale.apply, [*arm.set, f"seed={seed}"])
 
 
 def load_study(study: str | Path) -> LoadedStudy:
-    """Read a study file.
+    """Load a study file.
 
     Args:
         study: A path, or the name of a shipped study.
 
     Raises:
-        RecipeError: With every problem found, those of its recipes included.
+        RecipeError: With all problems, including those of its recipes.
     """
     path = _file(str(study))
     node = read_file(path, str(study))
     merger = Merger(catalog(), read_sections(Path(str(study_format.__file__))))
-    walk = Resolver(merger, study_format)
-    _, typed = walk.section("Study", merger.merge(None, node, SectionRef("Study")), (), {})
-    if problems := list(RootCauses(walk).problems()):
+    resolver = Resolver(merger, study_format)
+    _, typed = resolver.section("Study", merger.merge(None, node, SectionRef("Study")), (), {})
+    if problems := list(RootCauses(resolver).problems()):
         raise RecipeError(problems)
     parts = {item.name: getattr(typed, item.name) for item in fields(Study)}
     loaded = LoadedStudy(**parts, name=path.stem, path=path)
-    if problems := [*_sides(loaded, walk), *_recipes(loaded, walk)]:
+    if problems := [*_claim_problems(loaded, resolver), *_recipe_problems(loaded, resolver)]:
         raise RecipeError(problems)
     return loaded
 
@@ -90,30 +90,30 @@ def _file(name: str) -> Path:
     shipped = {file.stem: file for file in (own_folder() / "studies").glob("*.yaml")}
     if name not in shipped:
         hint = f"{did_you_mean(name, shipped)}studies: {', '.join(sorted(shipped)) or 'none'}"
-        raise RecipeError([Problem(Origin(name), (), f"no study is called '{name}'", hint)])
+        raise RecipeError([Problem(Origin(name), (), f"unknown study '{name}'", hint)])
     return shipped[name]
 
 
-def _sides(study: LoadedStudy, walk: Resolver) -> list[Problem]:
-    found = []
+def _claim_problems(study: LoadedStudy, resolver: Resolver) -> list[Problem]:
+    problems = []
     for name, claim in study.claims.items():
         for side, quantity in (("left", claim.left), ("right", claim.right)):
             if quantity is not None and quantity.arm not in study.arms:
                 path = ("claims", name, side, "arm")
                 hint = f"{did_you_mean(quantity.arm, study.arms)}arms: {', '.join(study.arms)}"
-                found.append(Problem(walk.origins[path], path, f"the study has no arm '{quantity.arm}'", hint))
+                problems.append(Problem(resolver.origins[path], path, f"the study has no arm '{quantity.arm}'", hint))
             if quantity is not None and (why := _unmeasured(quantity.depth, study.depths)):
                 path = ("claims", name, side, "depth")
-                found.append(Problem(walk.origins[path], path, why, f"the study measures {study.depths}"))
+                problems.append(Problem(resolver.origins[path], path, why, f"the study measures {study.depths}"))
         if claim.right is None and claim.relation not in ONE_SIDED:
-            place = ("claims", name, "relation")
+            relation = ("claims", name, "relation")
             why = f"{claim.relation} compares left with right, which is missing"
-            found.append(Problem(walk.origins[place], place, why))
-    return found
+            problems.append(Problem(resolver.origins[relation], relation, why))
+    return problems
 
 
 def _unmeasured(depth: int | str, measured: str) -> str:
-    """What is wrong with the depth of a claim."""
+    """Return why the depth of a claim is not measured; empty if it is."""
     if depth in PLACES:
         return ""
     try:
@@ -123,15 +123,15 @@ def _unmeasured(depth: int | str, measured: str) -> str:
     return f"depth {missing[0]} is not measured" if missing else ""
 
 
-def _recipes(study: LoadedStudy, walk: Resolver) -> list[Problem]:
-    """The problems of every arm's recipe at every scale."""
-    found = []
+def _recipe_problems(study: LoadedStudy, resolver: Resolver) -> list[Problem]:
+    """Return the problems of every arm's recipe at every scale."""
+    result = []
     for arm_name, arm in study.arms.items():
         path = ("arms", arm_name, "recipe")
         for scale in (StudyScale(), *study.profiles.values()):
             try:
                 study.recipe(arm, scale, study.seeds[0])
             except RecipeError as error:
-                problems = error.problems
-                found += [Problem(walk.origins[path], path, f"{p.origin}: {p.message}", p.hint) for p in problems]
-    return found
+                origin = resolver.origins[path]
+                result += [Problem(origin, path, f"{p.origin}: {p.message}", p.hint) for p in error.problems]
+    return result

@@ -1,4 +1,4 @@
-"""``loopkit sweep``: every point of a recipe's sweep trained, and what came of each."""
+"""``loopkit sweep``: trains every point of a recipe's sweep, and collects the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from loopkit.recipe.sweep import Point
 from loopkit.report import read_record
 from loopkit.runs import RunFolder
-from loopkit.studies.runs import Failed, Planned, Say, finish
+from loopkit.studies.runs import PlannedRun, Say, TrainingFailed, finish, numbered
 
 
 @dataclass(frozen=True)
@@ -18,23 +18,23 @@ class SweepRuns:
     """The runs of a sweep.
 
     Args:
-        points: What varies.
-        words: Recipe, profiles, overrides and further options that all share, as ``loopkit train`` takes them.
+        points: The points of the sweep.
+        args: Shared arguments of ``loopkit train``: recipe, profiles, overrides and further options.
         root: Folder of the runs.
     """
 
     points: Sequence[Point]
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     root: Path
 
-    def runs(self) -> list[Planned]:
-        """The run of each point."""
+    def runs(self) -> list[PlannedRun]:
+        """Return the run of each point."""
         return [
-            Planned(
+            PlannedRun(
                 arm=point.name,
                 seed=point.recipe.seed,
                 recipe=point.recipe,
-                words=(*self.words, *(word for text in point.overrides for word in ("--set", text))),
+                args=(*self.args, *(arg for override in point.overrides for arg in ("--set", override))),
                 folder=RunFolder(self.root / point.name),
             )
             for point in self.points
@@ -42,42 +42,43 @@ class SweepRuns:
 
 
 def run_sweep(sweep: SweepRuns, say: Say = print) -> dict[str, Any]:
-    """Train what is missing, go on with what was interrupted, and gather what all runs measured.
+    """Train missing runs, resume interrupted ones, and collect the figures of all runs.
 
-    A run that fails is told in the table and does not stop the others; the next call takes it up again.
+    A failed run is reported in the table and does not stop the others; the next call trains it again.
 
     Args:
-        sweep: Its points have been checked.
-        say: Told what is being done.
+        sweep: The sweep, with validated points.
+        say: Called with a progress message.
 
     Returns:
         JSON: ``points``, each with ``run``, ``values``, ``status``, and the figures of its last evaluation.
 
     Raises:
-        ValueError: If a folder holds a run of another recipe; nothing has been started then.
-        KeyboardInterrupt: If it was interrupted.
+        UserError: If a folder contains a run of another recipe; this is checked before any run starts.
+        KeyboardInterrupt: If training was interrupted.
     """
     runs = sweep.runs()
     for run in runs:
-        run.state  # noqa: B018  (a folder of another recipe is said before hours are spent)
+        run.state  # noqa: B018  (raises for a folder of another recipe before training)
     rows = []
     for number, (point, run) in enumerate(zip(sweep.points, runs, strict=True), 1):
         status = "finished"
+        say_numbered = numbered(say, number, len(runs))
         try:
-            finish(run, lambda text, number=number: say(f"[{number}/{len(runs)}] {text}"))  # type: ignore[misc]
-        except Failed as error:
+            finish(run, say_numbered)
+        except TrainingFailed as error:
             status = f"failed, exit code {error.code}"
-            say(f"[{number}/{len(runs)}] {error}")
+            say_numbered(str(error))
         rows.append({"run": run.folder.name, "values": dict(point.values), "status": status, **_figures(run.folder)})
     return {"recipe": sweep.points[0].recipe.path and str(sweep.points[0].recipe.path), "points": rows}
 
 
 def _figures(folder: RunFolder) -> dict[str, Any]:
-    """Steps, loss and the depths of the last evaluation, as far as there are any."""
+    """Return the last step, tokens and loss, and the depths of the last evaluation, if they exist."""
     record = read_record(folder)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     if record.lines:
-        found |= {name: record.lines[-1].get(name) for name in ("step", "tokens", "loss")}
+        figures |= {name: record.lines[-1].get(name) for name in ("step", "tokens", "loss")}
     if (latest := record.latest()) is not None:
-        found |= {"split": latest["split"], "depths": latest["depths"]}
-    return found
+        figures |= {"split": latest["split"], "depths": latest["depths"]}
+    return figures

@@ -7,6 +7,7 @@ from dataclasses import replace
 from loopkit.data import Prepared
 from loopkit.evaluation import completions_of, results_of, write_result
 from loopkit.evaluation.result import ModelSource
+from loopkit.evaluation.settings import EvaluationSettings, generates
 from loopkit.evaluation.shards import ALONE, EvaluationShard, can_be_shared
 from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
@@ -71,10 +72,7 @@ class EvaluationHook:
         result = evaluate(
             self.engine.module.model,
             self.prepared,
-            self.settings,
-            length=self.recipe.data.length,
-            device=self.process.device,
-            dtype=self.recipe.train.precision,
+            replace(EvaluationSettings.from_recipe(self.recipe), config=self.settings),
             trained=self.trained,
             completions=completions_of(self.folder, step) if keeps else None,
             origin=ModelSource(
@@ -101,4 +99,4 @@ def in_training(recipe: Recipe) -> EvaluateConfig:
     settings = recipe.evaluate
     if settings.generation == "always":
         return settings
-    return replace(settings, tasks={name: spec for name, spec in settings.tasks.items() if spec.target.scores})  # type: ignore[attr-defined]
+    return replace(settings, tasks={name: spec for name, spec in settings.tasks.items() if not generates(spec)})

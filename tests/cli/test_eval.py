@@ -62,7 +62,7 @@ def test_problems_are_asked_at_every_depth_and_an_interrupted_evaluation_goes_on
         written.append(len(arguments[2]))  # type: ignore[arg-type]
         return complete(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("loopkit.evaluation.generation.complete", counting)
+    monkeypatch.setattr("loopkit.evaluation.generation.completions.complete", counting)
     assert json.loads(evaluate(*words)) == found
     assert sum(written) == 4, "what was there is not generated again, what was cut off is"
     assert sorted(kept.read_bytes().splitlines()) == sorted(content.splitlines())

@@ -247,7 +247,7 @@ def outcome_of(recipe: dict[str, Any], folder: Path) -> Outcome:
 
 def evaluate_run(folder: RunFolder) -> list[float]:
     """The loss of a run at one to three loops, as ``loopkit eval`` measures it."""
-    from loopkit.evaluation import evaluate
+    from loopkit.evaluation import EvaluationSettings, evaluate
     from loopkit.evaluation.trained_run import open_run
 
     opened = open_run(folder.path, device="cpu")
@@ -257,11 +257,8 @@ def evaluate_run(folder: RunFolder) -> list[float]:
     result = evaluate(
         opened.model,
         prepared,
-        recipe.evaluate,
-        (1, 2, 3),
+        EvaluationSettings.from_recipe(recipe, depths=(1, 2, 3)),
         tokenizer=opened.tokenizer,
-        length=recipe.data.length,
-        dtype=recipe.train.precision,
         trained=opened.trained,
         origin=opened.origin,
     )

@@ -11,7 +11,7 @@ import pytest
 
 from loopkit.data import Prepared, prepare
 from loopkit.evaluation import Conditions, ModelSource, Result, TrainedDepths
-from loopkit.evaluation.result import row_of
+from loopkit.evaluation.result import build_row
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe import Recipe, load_recipe
 from tests.overriding import latest
@@ -88,7 +88,7 @@ _RESULT = Result(
     core_calls=8,
     batches=1,
     passes="one",
-    depths=[row_of(1, TrainedDepths(1, 4, 2.5), {"loss": 1.0})],
+    depths=[build_row(1, TrainedDepths(1, 4, 2.5), {"loss": 1.0})],
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from loopkit.components.task import Answer, Completion, Generate, Likelihood, Perplexity, Request, Task
 from loopkit.components.task.exact_match import ExactMatch
-from loopkit.evaluation.figures import task_figures, totals
+from loopkit.evaluation.figures import compute_task_figures, compute_totals
 
 EXAMPLES = [
     Likelihood(1.0, 2, sequences=1, right=2, exact=1, group="9 empty"),
@@ -18,7 +18,7 @@ WHOLE = Likelihood(4.0, 8, sequences=4, right=5, exact=2)
 
 
 def test_examples_are_marked_in_groups() -> None:
-    found = task_figures({"exact_match": ExactMatch(), "perplexity": Perplexity()}, WHOLE, EXAMPLES)
+    found = compute_task_figures({"exact_match": ExactMatch(), "perplexity": Perplexity()}, WHOLE, EXAMPLES)
     assert (found["exact_match"], found["token_accuracy"], found["loss"]) == (0.5, 5 / 8, 0.5)
     assert found["groups"] == {
         "9 empty": {"exact_match": 1.0, "token_accuracy": 1.0},
@@ -28,7 +28,7 @@ def test_examples_are_marked_in_groups() -> None:
 
 
 def test_without_groups_there_are_no_figures_of_groups() -> None:
-    assert "groups" not in task_figures({"exact_match": ExactMatch()}, WHOLE, EXAMPLES[3:])
+    assert "groups" not in compute_task_figures({"exact_match": ExactMatch()}, WHOLE, EXAMPLES[3:])
 
 
 class Kept(Task):
@@ -55,5 +55,5 @@ def test_a_task_may_choose_the_groups() -> None:
     task = Kept()
     (request,) = task.requests()
     answers = [Completion("long one", 2, True), Completion("", 0, False)]
-    found = totals(task, [(task.group(request, answer), task.mark(request, answer)) for answer in answers])
+    found = compute_totals(task, [(task.group(request, answer), task.mark(request, answer)) for answer in answers])
     assert found == {"finished": 0.5, "groups": {"long": {"finished": 1.0}, "of the request": {"finished": 0.0}}}

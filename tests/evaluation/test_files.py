@@ -21,6 +21,6 @@ def test_the_same_evaluation_replaces_and_another_one_stands_beside_it(tmp_path:
     assert results_of(folder, 2) == []
 
 
-def test_a_result_without_a_step_has_no_place(tmp_path: Path, result: Result) -> None:
-    with pytest.raises(ValueError, match="without its optimizer step"):
+def test_result_without_step_is_rejected(tmp_path: Path, result: Result) -> None:
+    with pytest.raises(ValueError, match="has no optimizer step"):
         write_result(replace(result, origin=ModelSource()), RunFolder(tmp_path))

@@ -10,8 +10,8 @@ import pytest
 
 from loopkit.components.task import Likelihood
 from loopkit.evaluation import ModelSource, Result, TrainedDepths
-from loopkit.evaluation.figures import merged, probe_figures, task_figures
-from loopkit.evaluation.result import row_of
+from loopkit.evaluation.figures import compute_task_figures, merge_maps, probe_figures
+from loopkit.evaluation.result import build_row
 
 
 def test_the_json_has_every_key_of_the_format(result: Result) -> None:
@@ -50,23 +50,23 @@ def test_what_is_unknown_is_absent_not_null(result: Result) -> None:
 
 def test_a_row_marks_the_trained_range() -> None:
     trained = TrainedDepths(2, 4, 3.0)
-    assert [row_of(k, trained, {})["trained"] for k in range(1, 6)] == [False, True, True, True, False]
-    assert row_of(1, None, {}) == {"depth": 1}
+    assert [build_row(k, trained, {})["trained"] for k in range(1, 6)] == [False, True, True, True, False]
+    assert build_row(1, None, {}) == {"depth": 1}
 
 
 def test_what_is_not_finite_is_named_and_left_out() -> None:
-    row = row_of(
+    row = build_row(
         3, None, {"loss": 1e3, "token_ppl": math.inf, "norm": {"mean": math.nan, "max": 2.0}, "x": {"y": math.inf}}
     )
     assert row == {"depth": 3, "loss": 1e3, "norm": {"max": 2.0}, "not_finite": ["token_ppl", "norm.mean", "x.y"]}
 
 
 def test_two_meanings_of_one_figure_are_refused() -> None:
-    assert merged([{"a": 1}, {"b": 2}], ["x", "y"], "figure") == {"a": 1, "b": 2}
-    with pytest.raises(ValueError, match="x and z both give a figure called 'a'"):
-        merged([{"a": 1}, {"b": 2}, {"a": 3}], ["x", "y", "z"], "figure")
+    assert merge_maps([{"a": 1}, {"b": 2}], ["x", "y"], "figure") == {"a": 1, "b": 2}
+    with pytest.raises(ValueError, match="x and z both define the figure 'a'"):
+        merge_maps([{"a": 1}, {"b": 2}, {"a": 3}], ["x", "y", "z"], "figure")
     assert probe_figures([{"a": {1: 0.5}}, {"b": {2: 1.5}}], ["x", "y"], 1) == {"a": 0.5}
-    assert task_figures({}, Likelihood(0.0, 0), []) == {}
+    assert compute_task_figures({}, Likelihood(0.0, 0), []) == {}
 
 
 def test_reading_depths_needs_no_torch() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.inference import Generated, complete
-from loopkit.inference.complete import Stops
+from loopkit.inference.complete import StopCriteria
 from loopkit.model import LoopedModel, build_model
 from tests.model.tiny import section
 
@@ -93,13 +93,13 @@ def test_bytes_stop_at_a_string_that_is_cut_through_their_middle() -> None:
     assert found.num_tokens == len("naïve €".encode())
 
 
-def test_a_stop_string_far_behind_others_is_found_in_the_tail_alone() -> None:
-    stops = Stops(Words(), ["Stop"])
+def test_stop_string_is_searched_in_the_tail() -> None:
+    stops = StopCriteria(Words(), ["Stop"])
     assert stops([2] * 100 + [4, 5])
     assert not stops([4, 5] + [2] * 100)
-    assert stops.cut(Generated((2, 4, 5), True)).text == "a "
+    assert stops.truncate(Generated((2, 4, 5), True)).text == "a "
 
 
-def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be empty"):
+def test_empty_stop_string_is_rejected() -> None:
+    with pytest.raises(ValueError, match="a stop string is empty"):
         said("a ", ["b", ""])

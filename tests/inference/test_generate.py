@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from loopkit.components.attention import CausalAttention
-from loopkit.inference import GREEDY, POLICIES, Sampling, generate, not_cacheable
-from loopkit.inference.prompts import left_padded, sample_of
+from loopkit.inference import GREEDY, POLICIES, Sampling, generate, uncacheable_components
+from loopkit.inference.prompts import left_pad, sample_key
 from loopkit.loop import FullCache, Loops
 from loopkit.model import LoopedModel, build_model
 from loopkit.recipe.format import HeadConfig, StageConfig
@@ -70,7 +70,7 @@ def test_cached_logits_of_a_padded_batch_are_those_of_recomputation_alone(parts:
     handle.remove()
     assert len(seen) == 8
     for row, (prompt, new) in enumerate(zip(PROMPTS, generated, strict=True)):
-        alone = left_padded([[*prompt, *new.tokens[:-1]]], [sample_of(prompt)], "cpu")
+        alone = left_pad([[*prompt, *new.tokens[:-1]]], [sample_key(prompt)], "cpu")
         logits = model.run(alone, loops).logits(3)[0, len(prompt) - 1 :]
         torch.testing.assert_close(torch.stack([at[row] for at in seen]), logits, rtol=1e-7, atol=1e-9)
 
@@ -113,25 +113,25 @@ def test_a_watcher_ends_a_sequence() -> None:
     assert len(seen) == len(set(seen)) == 8
 
 
-def test_positions_end_a_text_and_a_prompt_that_fills_them_is_refused_with_its_length() -> None:
+def test_positions_limit_prompt_and_completion() -> None:
     model = tiny(position="learned")  # 12 positions
-    got = generate(model, [[1] * 9, [1] * 3], depth=2, max_tokens=100)
-    assert [len(item.tokens) for item in got] == [3, 9]
-    assert not any(item.finished for item in got)
-    with pytest.raises(ValueError, match=r"prompt 1 is 12 tokens long, and the model has 12 positions"):
+    results = generate(model, [[1] * 9, [1] * 3], depth=2, max_tokens=100)
+    assert [len(item.tokens) for item in results] == [3, 9]
+    assert not any(item.finished for item in results)
+    with pytest.raises(ValueError, match=r"prompt 1 has 12 tokens, and the model has 12 positions"):
         generate(model, [[1], [1] * 12], depth=2, max_tokens=1)
     assert len(generate(tiny(position="rope"), [[1] * 20], depth=2, max_tokens=3)[0].tokens) == 3
 
 
-def test_prompts_of_no_or_unknown_tokens_and_impossible_options_are_refused() -> None:
+def test_invalid_prompts_and_options_are_rejected() -> None:
     model = tiny()
     for prompts, options, message in (
-        ([[1], []], {}, "prompt 1 has no tokens"),
+        ([[1], []], {}, "prompt 1 has 0 tokens"),
         ([[1, VOCABULARY]], {}, "outside of the vocabulary, 0 to 22"),
         ([[-1]], {}, "outside of the vocabulary"),
         ([[1]], {"depth": 0}, "depth must be at least 1"),
         ([[1]], {"max_tokens": 0}, "max_tokens must be at least 1"),
-        ([[1]], {"cache": "some"}, "no cache policy is called 'some'; there are full"),
+        ([[1]], {"cache": "some"}, "unknown cache policy 'some'; policies: full"),
     ):
         with pytest.raises(ValueError, match=message):
             generate(model, prompts, **({"depth": 2, "max_tokens": 1} | options))
@@ -163,11 +163,11 @@ def test_a_component_that_cannot_be_cached_is_computed_again() -> None:
     registration = CausalAttention.registration  # type: ignore[attr-defined]
     Whole.registration = type(registration)("attention", "whole", {"provides": {"double_backward"}})  # type: ignore[attr-defined]
     model, expected = any_length(), generate(any_length(), PROMPTS, depth=2, max_tokens=6)
-    assert not_cacheable(model) == []
+    assert uncacheable_components(model) == []
     for part in model.modules():
         if isinstance(part, CausalAttention):
             part.__class__ = Whole
-    assert not_cacheable(model) == ["attention 'whole'"]
+    assert uncacheable_components(model) == ["attention 'whole'"]
     assert generate(model, PROMPTS, depth=2, max_tokens=6) == expected
 
 

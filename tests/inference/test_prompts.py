@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-from loopkit.inference.prompts import left_padded, sample_of
+from loopkit.inference.prompts import left_pad, sample_key
 from loopkit.loop import IGNORE, PAD
 
 
 def test_sequences_end_together_and_positions_start_at_the_first_token() -> None:
-    batch = left_padded([[5, 6], [7], [1, 2, 3]], [10, 11, 12], "cpu")
+    batch = left_pad([[5, 6], [7], [1, 2, 3]], [10, 11, 12], "cpu")
     assert batch.tokens.tolist() == [[0, 5, 6], [0, 0, 7], [1, 2, 3]]
     assert batch.positions.tolist() == [[PAD, 0, 1], [PAD, PAD, 0], [0, 1, 2]]
     assert batch.sample.tolist() == [10, 11, 12]
     assert (batch.labels == IGNORE).all()
     assert batch.in_order is False
-    assert left_padded([[1, 2], [3, 4]], [0, 1], "cpu").in_order is True
+    assert left_pad([[1, 2], [3, 4]], [0, 1], "cpu").in_order is True
 
 
 def test_a_prompt_has_a_number_of_its_own() -> None:
-    numbers = {sample_of(prompt) for prompt in ([1], [2], [1, 2], [12], [2, 1], [1, 2, 0])}
+    numbers = {sample_key(prompt) for prompt in ([1], [2], [1, 2], [12], [2, 1], [1, 2, 0])}
     assert len(numbers) == 6
     assert all(0 <= number < 2**63 for number in numbers)
-    assert sample_of([1, 2]) == sample_of((1, 2))
+    assert sample_key([1, 2]) == sample_key((1, 2))

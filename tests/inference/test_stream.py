@@ -14,7 +14,7 @@ def pieces(text: str, stop: list[str], end: str) -> list[str]:
     tokens = [int(i) for i in Bytes().encode([text])[0]]
     stream = Stream(Bytes(), stop, shown.append)
     for count in range(1, len(tokens) + 1):
-        stream.more(tokens[:count])
+        stream.update(tokens[:count])
     stream.end(end)
     return shown
 

@@ -14,19 +14,19 @@ from tests.model.tiny import batch, tiny
 def test_reads_what_the_whole_pass_reads() -> None:
     model = tiny(dtype=torch.float64, gate="linear", coda=1, readout="final_only")
     whole = model.run(batch(5, unscored=2), Loops.fixed(3))
-    part = TrajectoryView(whole).narrow(torch.tensor([True, False, True, True, False]))
-    part = part.narrow(torch.tensor([True, False, True]))
-    assert len(part.batch) == 2
+    view = TrajectoryView(whole).narrow(torch.tensor([True, False, True, True, False]))
+    view = view.narrow(torch.tensor([True, False, True]))
+    assert len(view.batch) == 2
     rows = torch.tensor([0, 3])
-    assert torch.equal(part.batch.tokens, whole.batch.tokens[rows])
+    assert torch.equal(view.batch.tokens, whole.batch.tokens[rows])
     for k in (1, 2, 3):
-        torch.testing.assert_close(part.state(k), whole.state(k)[rows])
-        torch.testing.assert_close(part.gate(k), whole.gate(k, at=k)[rows])
-        torch.testing.assert_close(part.nll([k]), whole.nll([k], at=k)[:, rows])
-        torch.testing.assert_close(part.logits(k), whole.logits(k, at=k)[rows])
-        torch.testing.assert_close(part.logits(k, at=3), whole.logits(k)[rows])
-        torch.testing.assert_close(part.nll([k], at=3), whole.nll([k])[:, rows])
-    torch.testing.assert_close(part.nll([1, 3]), whole.nll([1, 3], at=[1, 3])[:, rows])
+        torch.testing.assert_close(view.state(k), whole.state(k)[rows])
+        torch.testing.assert_close(view.gate(k), whole.gate(k, at=k)[rows])
+        torch.testing.assert_close(view.nll([k]), whole.nll([k], at=k)[:, rows])
+        torch.testing.assert_close(view.logits(k), whole.logits(k, at=k)[rows])
+        torch.testing.assert_close(view.logits(k, at=3), whole.logits(k)[rows])
+        torch.testing.assert_close(view.nll([k], at=3), whole.nll([k])[:, rows])
+    torch.testing.assert_close(view.nll([1, 3]), whole.nll([1, 3], at=[1, 3])[:, rows])
 
 
 @pytest.mark.parametrize("narrow_products", [False, True])
@@ -34,23 +34,23 @@ def test_reads_what_the_whole_pass_reads() -> None:
 def test_the_loss_from_known_logits_is_the_loss_from_the_readout(narrow_products: bool) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow_products):
         whole = tiny().run(batch(3, unscored=4), Loops.fixed(2))
-        part = TrajectoryView(whole)
-        from_readout = part.nll([2])
-        part.logits(2)
-        from_logits = part.nll([2])
+        view = TrajectoryView(whole)
+        from_readout = view.nll([2])
+        view.logits(2)
+        from_logits = view.nll([2])
     assert from_logits.dtype == from_readout.dtype == torch.float32
     torch.testing.assert_close(from_logits, from_readout)
     assert (from_logits[0, :, :4] == 0).all()
 
 
 @torch.no_grad()
-def test_a_narrower_part_computes_nothing_again() -> None:
+def test_a_narrower_view_computes_nothing_again() -> None:
     model = tiny(gate={"type": "linear", "reads": "readout"}, coda=1)
     wide = TrajectoryView(model.run(batch(4), Loops.fixed(2)))
     calls = {"head": 0, "coda": 0}
     for name in calls:
         getattr(model, name).register_forward_pre_hook(
-            lambda module, given, name=name: calls.__setitem__(name, calls[name] + 1)
+            lambda module, args, name=name: calls.__setitem__(name, calls[name] + 1)
         )
     wide.logits(2)
     wide.gate(2)
@@ -63,16 +63,16 @@ def test_a_narrower_part_computes_nothing_again() -> None:
 
 
 @torch.no_grad()
-def test_logits_of_old_loops_do_not_pile_up() -> None:
-    part = TrajectoryView(tiny().run(batch(2), Loops.fixed(6)))
+def test_logits_of_old_loops_are_dropped() -> None:
+    view = TrajectoryView(tiny().run(batch(2), Loops.fixed(6)))
     for k in range(1, 7):
-        part.logits(k)
-    assert sorted(k for what, k, _ in part._known if what == "logits") == [5, 6]
+        view.logits(k)
+    assert sorted(k for what, k, _ in view._values if what == "logits") == [5, 6]
 
 
 def test_a_loop_that_did_not_run_cannot_be_read() -> None:
-    part = TrajectoryView(tiny().run(batch(2), Loops.fixed(2)))
+    view = TrajectoryView(tiny().run(batch(2), Loops.fixed(2)))
     with pytest.raises(ValueError, match="did not run"):
-        part.logits(3)
+        view.logits(3)
     with pytest.raises(ValueError, match="at must be at least 2"):
-        part.logits(2, at=1)
+        view.logits(2, at=1)

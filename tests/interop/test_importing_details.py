@@ -12,7 +12,7 @@ from torch import Tensor
 
 import loopkit
 from loopkit.cli import main
-from loopkit.inference.complete import Stops
+from loopkit.inference.complete import StopCriteria
 from loopkit.interop import export_run, import_folder
 from loopkit.interop.published import PublishedError
 from loopkit.runs import RunFolder
@@ -66,7 +66,7 @@ def test_every_stated_end_token_ends_a_text(
     import_folder(folder, RunFolder(tmp_path / "run"))
     _, tokenizer, recipe = loopkit.load(tmp_path / "run")
     assert tokenizer.eos == eos
-    assert Stops(tokenizer).eos == ends
+    assert StopCriteria(tokenizer).eos == ends
     assert (recipe.values["data"]["tokenizer"]["other_ends"] is None) == (len(ends) == 1)
     assert export_run(tmp_path / "run", tmp_path / "out").unchanged
 

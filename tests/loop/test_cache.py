@@ -19,7 +19,7 @@ PARTS = {
 }
 
 
-def left_padded(lengths: list[int], *, width: int) -> Batch:
+def left_pad(lengths: list[int], *, width: int) -> Batch:
     """Sequences that end together; what comes before is padding."""
     tokens = torch.randint(0, 23, (len(lengths), width), generator=torch.Generator().manual_seed(1))
     places = torch.arange(width) - (width - torch.tensor(lengths))[:, None]
@@ -38,7 +38,7 @@ def part_of(batch: Batch, first: int, last: int) -> Batch:
 @torch.no_grad()
 def test_one_token_at_a_time_equals_recomputation(lengths: list[int], position: str) -> None:
     model, loops = tiny(**(PARTS | {"position": position})), Loops.fixed(3)
-    batch = left_padded(lengths, width=8)
+    batch = left_pad(lengths, width=8)
     whole = model.run(batch, loops).logits(3)
     cache = FullCache(len(lengths))
     pieces = [(0, 5), (5, 6), (6, 8)]
@@ -50,7 +50,7 @@ def test_one_token_at_a_time_equals_recomputation(lengths: list[int], position: 
 @torch.no_grad()
 def test_a_coda_that_is_read_in_every_loop_keeps_those_loops_apart() -> None:
     model, loops = tiny(**(PARTS | {"carry": "readout"})), Loops.fixed(3)
-    batch = left_padded([8, 5], width=8)
+    batch = left_pad([8, 5], width=8)
     whole = model.run(batch, loops)
     cache = FullCache(2)
     parts = [model.run(part_of(batch, *p), loops, cache=cache) for p in [(0, 5), (5, 6), (6, 8)]]
@@ -63,7 +63,7 @@ def test_a_coda_that_is_read_in_every_loop_keeps_those_loops_apart() -> None:
 @torch.no_grad()
 def test_sequences_that_leave_change_nothing_for_the_others() -> None:
     model, loops = tiny(**PARTS), Loops.fixed(3)
-    batch = left_padded([8, 3, 6], width=8)
+    batch = left_pad([8, 3, 6], width=8)
     whole = model.run(batch, loops).logits(3)
     cache, left = FullCache(3, room=8), torch.tensor([2, 0])
     model.run(part_of(batch, 0, 5), loops, cache=cache).logits(3)
@@ -92,7 +92,7 @@ def test_memory_doubles_and_tokens_are_not_copied_at_every_step() -> None:
 @torch.no_grad()
 def test_padding_changes_nothing() -> None:
     model, loops = tiny(**PARTS), Loops.fixed(3)
-    padded = left_padded([8, 3], width=8)
+    padded = left_pad([8, 3], width=8)
     alone = Batch(padded.tokens[1:, 5:], padded.labels[1:, 5:], padded.positions[1:, 5:], padded.sample[1:])
     got = model.run(padded, loops).logits(3)[1:, 5:]
     torch.testing.assert_close(got, model.run(alone, loops).logits(3), rtol=1e-5, atol=1e-5)
@@ -108,7 +108,7 @@ def test_padding_changes_nothing() -> None:
 @torch.no_grad()
 def test_slots_and_bytes_are_those_that_are_announced() -> None:
     model, cache = tiny(**PARTS), FullCache(2)
-    model.run(left_padded([8, 8], width=8), Loops.fixed(3), cache=cache).logits(3)
+    model.run(left_pad([8, 8], width=8), Loops.fixed(3), cache=cache).logits(3)
     # layer 0 is the prelude, 1 and 2 the core, 3 the coda, which reads loop 3 after the last loop
     assert sorted(cache.slots) == [(0, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (4, 3, 3)]
     assert cache.num_bytes == cache_numbers(model, 3) * 4 * 2 * 8

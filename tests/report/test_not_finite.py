@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from docs.site.gallery.results import depths_table
 from docs.site.gallery.small_plot import depth_line
-from loopkit.evaluation.result import Conditions, ModelSource, Result, row_of
+from loopkit.evaluation.result import Conditions, ModelSource, Result, build_row
 from loopkit.report import (
     compare,
     comparison_report,
@@ -69,7 +69,7 @@ def hostile(change: Callable[[int, float], float], depths: int) -> dict[str, Any
     rows = []
     for row in [found["depths"][k % 4] | {"depth": k + 1} for k in range(depths)]:
         figures = {name: changed(row["depth"], row[name]) for name in row if name not in ("depth", "trained")}
-        rows.append(row_of(row["depth"], None, figures) | {"trained": row["trained"]})
+        rows.append(build_row(row["depth"], None, figures) | {"trained": row["trained"]})
     return json.loads(json.dumps(found | {"depths": rows}, allow_nan=False))
 
 

@@ -15,7 +15,7 @@ from loopkit.recipe.sweep import load_sweep
 from loopkit.report.tables.sweep import sweep_markdown
 from loopkit.runs import RunFolder
 from loopkit.studies import runs as runs_module
-from loopkit.studies.runs import Planned
+from loopkit.studies.runs import PlannedRun
 from loopkit.studies.sweep import SweepRuns, run_sweep
 from tests.recipe.conftest import BASE
 
@@ -104,9 +104,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(recipe: Path, monk
 
 def test_a_folder_of_something_else_is_never_touched(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch)
-    run: Planned = sweep(recipe).runs()[-1]
+    run: PlannedRun = sweep(recipe).runs()[-1]
     leave(run.folder, "another", "finished", 0.0)
-    with pytest.raises(ValueError, match="was trained from another state of the recipe"):
+    with pytest.raises(ValueError, match="was trained with a different version of the recipe"):
         run_sweep(sweep(recipe), lambda text: None)
     (run.folder.path / "notes.txt").write_text("mine")
     run.folder.provenance.unlink()

@@ -445,7 +445,7 @@ class ReadsMore(Supervision):
 class LooksAhead(Exit):
     """Compares with the last loop."""
 
-    threshold, level = 0.0, "token"
+    threshold = 0.0
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         return -(t.state(t.reached) - t.state(k)).float().norm(dim=-1)

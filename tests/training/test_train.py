@@ -17,7 +17,7 @@ from loopkit.runs import CheckpointProblem, RunExists, RunFolder, checkpoints, r
 from loopkit.runs.checkpoint import newest_checkpoint
 from loopkit.runs.lock import LOCK, RunBusy, held
 from loopkit.runs.resolved import recorded_origins
-from loopkit.studies.runs import BEGUN
+from loopkit.studies.runs import INITIAL_FILES
 from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
 from loopkit.training.errors import NotFinite
 from loopkit.training.evaluation_hook import asks
@@ -219,4 +219,4 @@ def test_what_a_study_may_remove_is_what_a_run_holds_before_its_first_checkpoint
         fit(recipe(), tmp_path / "run")
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert LOCK in left
-    assert left <= BEGUN
+    assert left <= INITIAL_FILES

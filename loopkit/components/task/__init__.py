@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,9 @@ class Task(ABC):
     task's name, because an evaluation may have several such tasks. If answers have groups, ``total`` is also called
     with the marks of each group, and those figures are nested under ``groups``.
 
-    Attributes:
-        scores: Whether all requests are ``Corpus``, which read the split under evaluation; else all are ``Generate``.
+    All requests of a task are of one kind: ``Corpus`` for likelihoods on the evaluated split, or ``Generate`` for
+    completions. A task of ``Generate`` requests is registered with ``generates=True``.
     """
-
-    scores: ClassVar[bool] = True
 
     @abstractmethod
     def requests(self) -> Iterator[Request]:

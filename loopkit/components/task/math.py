@@ -19,7 +19,7 @@ from loopkit.registry import register
 _STOPS = {"chatml": (CLOSE,), "plain": ("\nQuestion:",)}
 
 
-@register("task", "math", paper="arXiv:2605.26733", packages={"math_verify": "loopkit[eval]"})
+@register("task", "math", paper="arXiv:2605.26733", packages={"math_verify": "loopkit[eval]"}, generates=True)
 class Math(Task):
     r"""Mathematics problems: the model writes a solution, and its answer is compared with math-verify.
 
@@ -46,8 +46,6 @@ class Math(Task):
 
     Paper: evaluated without examples, in bf16, with this system prompt and 2,048 tokens.
     """
-
-    scores = False
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""The papers' design rule, applied to any recipe before it costs a GPU hour, or to a trained run.
+"""The audit of a recipe or a trained run: whether the state norm is controlled and the recurrence stable.
 
-Nothing here knows a component by name: scale is seen, kept or held because it was measured to be.
+The audit depends on measurements only, never on the names of components.
 """
 
 from loopkit.evaluation.audit.findings import Audit, Motion, Pull, Recurrence, ScaleFinding, SpectralRadiusFinding, View

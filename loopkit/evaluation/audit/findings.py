@@ -1,4 +1,4 @@
-"""What an audit found, and the verdicts that follow from it. No torch.
+"""Findings of an audit, and the verdicts that follow from them. No torch.
 
 The thresholds are reasoned, not fitted; the guide *Reading an audit* gives the reasons.
 """
@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 SEEN = 1e-3
-"""Least radial fraction at which a loss sees the scale. A random direction in 512 channels has 0.035."""
+"""Minimum radial fraction at which a loss depends on the scale. A random direction in 512 channels has 0.035."""
 
 FORCE = 1e-3
-"""Least slope that counts as a pull, in nats per unit of log scale."""
+"""Minimum slope that counts as a pull, in nats per unit of log scale."""
 
 POWER = 0.5
-"""Least power at which scale goes through a loop, half-way between removed (0) and kept (1)."""
+"""Minimum power at which a loop preserves scale, half-way between removed (0) and preserved (1)."""
 
 LARGE = 100
-"""Multiple of the state at which a pull must be felt; beyond it, it must not have levelled off."""
+"""Multiple of the state at which a pull must reach ``FORCE``; beyond it, the pull must not saturate."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class View:
     """One supervised readout.
 
     Args:
-        loop: Which.
+        loop: The loop that is read.
         fraction: Share of the cross-entropy's gradient along the state, 0 to 1, by multiple of the state.
         slope: Change of the cross-entropy per unit of log scale, nats, by multiple of the state.
     """
@@ -38,18 +38,18 @@ class View:
 
     @property
     def sees(self) -> bool:
-        """Whether it sees the scale at every multiple."""
+        """Whether the loss depends on the scale at every multiple."""
         return min(self.fraction.values()) >= SEEN
 
 
 @dataclass(frozen=True)
 class Pull:
-    """How a term of the objective answers to the scale of all states.
+    """Dependence of a term of the objective on the scale of all states.
 
     Args:
         name: ``supervision`` or ``regularizer NAME``.
-        weight: Its coefficient, already in the slopes.
-        slope: Change per unit of log scale, nats, by multiple of the state; the last one lies far beyond the others.
+        weight: Its coefficient, which the slopes include.
+        slope: Change per unit of log scale, nats, by multiple of the state; the last multiple is far beyond the others.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Pull:
 
     @property
     def holds(self) -> bool:
-        """Whether it pulls a large state back.
+        """Whether it reduces the scale of a large state.
 
-        The slope at 100 times the state is felt, and far beyond it is at least half as steep as anywhere before: a term
-        that levels off, as a gate's does, has no force left where drift would have to be stopped.
+        The slope at 100 times the state is at least ``FORCE``, and the slope far beyond is at least half of the largest
+        one before: a term that saturates, such as a gate's, exerts no force on a state that has drifted.
         """
         *near, far = [self.slope[scale] for scale in sorted(self.slope)]
         return self.slope[LARGE] >= FORCE and far >= max(map(abs, near)) / 2
@@ -69,13 +69,13 @@ class Pull:
 
 @dataclass(frozen=True)
 class Motion:
-    """What one loop does with the state's scale; RMS units are those of the state's channels.
+    """Effect of one loop on the state's scale; RMS units are those of the state's channels.
 
     Args:
-        state_rms: Size of the state before the loop.
-        power: What leaves the loop grows as this power of what enters it, between 10 and 100 times the state.
-        power_of_carry: The same of the carry alone.
-        kept: Share of a change in scale that is there after the loop, over the same range.
+        state_rms: RMS of the state before the loop.
+        power: Exponent p of RMS out ~ (RMS in)^p, between 10 and 100 times the state.
+        power_of_carry: The same for only the carry.
+        kept: Share of a change in scale that remains after the loop, over the same range.
         radial: Update of the loop along the state, RMS, by multiple of the state.
         angular: Update across the state, RMS, by multiple of the state.
         turn: Change of the state's direction, 0 to 2, by multiple of the state.
@@ -93,9 +93,10 @@ class Motion:
 
     @property
     def keeps(self) -> bool:
-        """Whether scale goes through the loop.
+        """Whether the loop preserves scale.
 
-        A factor, however small, is no bound: it is learned, and no loss that is blind to the scale teaches it.
+        A constant factor, however small, is not a bound: it is learned, and a loss that is invariant to the scale does
+        not constrain it.
         """
         return self.power >= POWER
 
@@ -105,9 +106,9 @@ class ScaleFinding:
     """The first verdict and its figures.
 
     Args:
-        views: The supervised readouts that teach the state.
-        pulls: The supervised loss as a whole, and every regularizer.
-        motion: The recurrence; ``None`` where there is only one loop.
+        views: The supervised readouts with a gradient to the state.
+        pulls: The total supervised loss, and every regularizer.
+        motion: The recurrence; ``None`` if there is only one loop.
     """
 
     views: list[View]
@@ -116,26 +117,26 @@ class ScaleFinding:
 
     @property
     def visible(self) -> bool:
-        """Whether any supervised readout sees the scale."""
+        """Whether any supervised readout depends on the scale."""
         return any(view.sees for view in self.views)
 
     @property
     def active(self) -> bool:
-        """Whether scale goes from loop to loop."""
+        """Whether the recurrence preserves scale."""
         return self.motion is not None and self.motion.keeps
 
     @property
     def held_by(self) -> list[str]:
-        """Terms of the objective that pull a large state back."""
+        """Terms of the objective that reduce the scale of a large state."""
         return [pull.name for pull in self.pulls if pull.holds]
 
     @property
     def verdict(self) -> Literal["controlled", "blind spot"]:
-        """``blind spot``: scale goes from loop to loop, no supervised readout sees it, and nothing pulls it back."""
+        """``blind spot``: the loop preserves scale, no supervised readout depends on it, and no term reduces it."""
         return "blind spot" if self.active and not self.visible and not self.held_by else "controlled"
 
     def to_json(self) -> dict[str, Any]:
-        """The verdict and every figure."""
+        """Return the verdict and every figure."""
         return {
             "verdict": self.verdict,
             "visible": self.visible,
@@ -152,7 +153,7 @@ class SpectralRadiusFinding:
     """The spectral radius of one loop at one depth.
 
     Args:
-        depth: Loops that made the state where it is measured.
+        depth: Loops before the measured one.
         mean: Over sequences.
         max: Over sequences.
         residual: Largest relative change from the third to the last quarter of the power method's steps.
@@ -169,20 +170,20 @@ class Recurrence:
     """The second verdict and its figures.
 
     Args:
-        radii: One for each depth; none before training.
+        radii: One for each depth; empty before training.
     """
 
     radii: list[SpectralRadiusFinding] = field(default_factory=list)
 
     @property
     def verdict(self) -> Literal["stable", "unstable", "unknown until trained"]:
-        """``stable``: one more loop magnifies no small change, at any depth measured."""
+        """``stable``: at no measured depth does one more loop amplify small changes."""
         if not self.radii:
             return "unknown until trained"
         return "stable" if all(radius.max <= 1 for radius in self.radii) else "unstable"
 
     def to_json(self) -> dict[str, Any]:
-        """The verdict and every figure."""
+        """Return the verdict and every figure."""
         return {"verdict": self.verdict} | (
             {"spectral_radius": [asdict(radius) for radius in self.radii]} if self.radii else {}
         )
@@ -193,12 +194,12 @@ class Audit:
     """Both verdicts.
 
     Args:
-        subject: Recipe or run.
-        measured_on: Model and data, in words.
+        subject: Name of the recipe or run.
+        measured_on: Description of model and data.
         scale: The first verdict.
         recurrence: The second verdict.
-        remedies: Recipe key to choices, each of which was measured to end the blind spot.
-        notes: What else a reader must know.
+        remedies: Recipe key to choices, each of which ends the blind spot according to a measurement.
+        notes: Remarks for the reader.
         reads_input: Whether the logits depend on the tokens.
     """
 
@@ -211,7 +212,7 @@ class Audit:
     reads_input: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Return all findings as plain values."""
         return {
             "subject": self.subject,
             "measured_on": self.measured_on,

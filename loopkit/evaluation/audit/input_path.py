@@ -1,4 +1,4 @@
-"""Whether the logits depend on the tokens at all."""
+"""Check whether the logits depend on the tokens."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from loopkit.loop import Batch
 from loopkit.model import LoopedModel
 
 SPREAD = 0.1
-"""Standard deviation of what is added to the weights, so that a path which is only closed at first opens."""
+"""Standard deviation of the noise added to the weights, which opens paths that are closed at initialization."""
 
 
 @torch.no_grad()
 def reads_input(subject: AuditSubject) -> bool:
-    """Whether other tokens give other logits after the last loop.
+    """Whether different tokens give different logits after the last loop.
 
-    A path may be closed at the first weights, as one through a matrix of zeros is, and open in training: where the
-    first weights show no difference, weights beside them are tried. No random state is touched.
+    A path through a matrix of zeros is closed at initialization and opens in training: if the initial weights show no
+    difference, noise is added to them. No random state changes.
     """
     tokens = subject.batch.tokens
     other = replace(subject.batch, tokens=tokens.roll(1, dims=1).add(1).remainder(subject.model.vocabulary))
     if _differ(subject.model, subject, other):
         return True
-    beside = copy.deepcopy(subject.model)
+    perturbed = copy.deepcopy(subject.model)
     generator = torch.Generator().manual_seed(0)
-    for parameter in beside.parameters():
+    for parameter in perturbed.parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.add_(SPREAD * noise.to(parameter))
-    return _differ(beside, subject, other)
+    return _differ(perturbed, subject, other)
 
 
 def _differ(model: LoopedModel, subject: AuditSubject, other: Batch) -> bool:

@@ -1,4 +1,4 @@
-"""What a recipe's model shows before any data is read: it is built without numbers, and a narrow twin runs."""
+"""Checks of a recipe's model before data is read: it is built on ``meta``, and a small surrogate runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from loopkit.recipe import Recipe
 
 TORCH = str(Path(torch.__file__).parent)
 LOOPS = 2
-"""Loops of the trial run: the second is the first one that reads what the carry gives."""
+"""Loops of the trial run; the second loop is the first that reads the carry."""
 
 
 def preflight(recipe: Recipe) -> None:
-    """Refuse a recipe whose model cannot be built, does not run, or does not depend on its input.
+    """Reject a recipe whose model cannot be built, does not run, or does not depend on its input.
 
-    Nothing is trained, downloaded or written, and no random state is touched. It takes a second or two.
+    Nothing is trained, downloaded or written, and no random state changes. It takes a second or two.
 
     Raises:
-        UserError: With the part of the model at fault, a tie that leads nowhere, or a pattern that matches nothing.
+        UserError: With the failing module, an invalid tie, or a pattern without a match.
     """
     schedule: Schedule = recipe.train.schedule.build()
     model = build_model(
@@ -51,51 +51,51 @@ def preflight(recipe: Recipe) -> None:
         refuse_what_does_not_run(recipe, error)
     try:
         subject = surrogate(recipe)
-        dead = not reads_input(subject)
-    except Exception:  # the model itself may run although its narrow twin does not
+        ignores_input = not reads_input(subject)
+    except Exception:  # the model itself may run although its surrogate does not
         return
-    if dead:
+    if ignores_input:
         raise UserError(
-            "the logits do not depend on the input: nothing leads from the embedding to them, whatever is learned. "
-            "Give model.injection something other than none, or let model.start begin with the embedding"
+            "the logits do not depend on the input: no path leads from the embedding to them. "
+            "Set model.injection to another type than none, or model.start to a type that reads the embedding"
         )
 
 
 def refuse_what_does_not_run(recipe: Recipe, on_meta: Exception) -> None:
-    """Tell a model that does not run from one that only does not run without numbers.
+    """Reject a model that does not run, but accept one that only fails on ``meta``.
 
     Args:
         recipe: The resolved recipe.
-        on_meta: What was raised when it ran on ``meta``.
+        on_meta: The exception of the run on ``meta``.
 
     Raises:
-        UserError: If its narrow twin does not run either; it names the part at fault.
+        UserError: If the surrogate does not run either; the message contains the failing module.
     """
     try:
         subject = surrogate(recipe)
     except Exception as error:
-        raise UserError(f"the model of {recipe.name} cannot be built: {_said(error)}") from error
+        raise UserError(f"the model of {recipe.name} cannot be built: {_format_exception(error)}") from error
     try:
         with torch.no_grad():
             subject.model.run(subject.batch, subject.loops).logits(subject.loops.total)
     except Exception as error:
-        place = _part_at_fault(subject.model, error.__traceback__)
-        raise UserError(f"the model of {recipe.name} does not run: {place}{_said(error)}") from error
+        module = _failing_module(subject.model, error.__traceback__)
+        raise UserError(f"the model of {recipe.name} does not run: {module}{_format_exception(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _format_exception(error: Exception) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(TORCH)]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {str(error).strip() or 'no reason given'}{where}"
 
 
-def _part_at_fault(model: LoopedModel, trace: TracebackType | None) -> str:
-    """The innermost part of a model that was running."""
+def _failing_module(model: LoopedModel, trace: TracebackType | None) -> str:
+    """Return the path of the innermost running module."""
     names = {id(module): name for name, module in model.named_modules() if name}
-    place = ""
+    path = ""
     while trace is not None:
         running = trace.tb_frame.f_locals.get("self")
         if isinstance(running, nn.Module) and id(running) in names:
-            place = f"model.{names[id(running)]}: "
+            path = f"model.{names[id(running)]}: "
         trace = trace.tb_next
-    return place
+    return path

@@ -1,4 +1,4 @@
-"""The audit of a recipe, on a surrogate at its first weights."""
+"""The audit of a recipe on a small surrogate model at initialization."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from loopkit.recipe import Recipe
 
 
 def audit_recipe(recipe: Recipe) -> Audit:
-    """Audit a recipe before it is trained: seconds on a CPU, no data needed.
+    """Audit a recipe before training: takes seconds on a CPU and needs no data.
 
     Raises:
-        Exception: Whatever a component of the recipe raises while it runs.
+        Exception: Any exception of a component while it runs.
     """
     with _one_thread():
         subject = surrogate(recipe)
         scale = scale_of(subject, many=MANY)
-        found = remedies(recipe) if scale.verdict == "blind spot" else {}
+        choices = remedies(recipe) if scale.verdict == "blind spot" else {}
     rows, length = subject.batch.tokens.shape
-    width = f"width {subject.model.width}{_full(subject.model.width, recipe.model.width)}"
+    width = f"width {subject.model.width}{_original_width(subject.model.width, recipe.model.width)}"
     return Audit(
         subject=recipe.name,
         measured_on=f"a surrogate at its first weights: {width}, "
         f"{subject.model.layers} layers, {subject.loops.total} loops, {rows} x {length} random tokens, fp64",
         scale=scale,
         recurrence=Recurrence(),
-        remedies=found,
+        remedies=choices,
         reads_input=reads_input(subject),
     )
 
 
-def _full(width: int, whole: int) -> str:
-    """The recipe's own width, if the surrogate is narrower."""
-    return "" if width == whole else f" instead of {whole}"
+def _original_width(width: int, original: int) -> str:
+    """Describe the recipe's width, if the surrogate is narrower."""
+    return "" if width == original else f" instead of {original}"
 
 
 def warn_of_blind_spot(recipe: Recipe) -> str | None:
-    """One line for whoever is about to train this recipe, or ``None`` where there is nothing to say.
+    """Return a one-line warning before training, or ``None`` if the state norm is controlled.
 
-    It takes a fraction of a second on a CPU and leaves all random states alone. It never raises: a recipe that the
-    audit cannot measure may still be trained, and the line then says what went wrong.
+    It takes a fraction of a second on a CPU and changes no random state. It never raises: a recipe that the audit
+    cannot measure may still train, and the line then contains the error.
     """
     try:
         with _one_thread():
@@ -66,10 +66,10 @@ def warn_of_blind_spot(recipe: Recipe) -> str | None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute on one thread: on matrices this small two took three times as long, and far more on a busy machine."""
-    before = torch.get_num_threads()
+    """Compute on one thread: on matrices this small, two threads took three times as long."""
+    previous = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)

@@ -1,4 +1,4 @@
-"""What would end a blind spot: every built-in readout, carry and regularizer is tried on the surrogate."""
+"""Remedies for a blind spot: every built-in readout, carry and regularizer is tried on the surrogate."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from loopkit.registry.catalog import catalog
 
 
 def remedies(recipe: Recipe) -> dict[str, list[str]]:
-    """Recipe key to the choices at it that turn the verdict, each with its default options and nothing else changed."""
-    found: dict[str, list[str]] = {}
+    """Return the choices by recipe key that change the verdict, each with default options and no other change."""
+    result: dict[str, list[str]] = {}
     for key, name, changed in _changes(recipe):
         try:
             controlled = scale_of(surrogate(changed)).verdict == "controlled"
         except (ValueError, TypeError, RuntimeError):
-            continue  # what cannot run in this recipe is no remedy for it
+            continue  # a component that cannot run in this recipe is not a remedy
         if controlled:
-            found.setdefault(key, []).append(name)
-    return found
+            result.setdefault(key, []).append(name)
+    return result
 
 
 def _changes(recipe: Recipe) -> Iterator[tuple[str, str, Recipe]]:
@@ -39,7 +39,7 @@ def _changes(recipe: Recipe) -> Iterator[tuple[str, str, Recipe]]:
 
 
 def _choices(kind: str) -> Iterator[Spec]:
-    """Built-in components that work without being told any option; a plugin nobody asked for is not run."""
+    """Yield built-in components without required options; plugins that the recipe does not use never run."""
     for offer in catalog(False).of(kind):
         if offer.schema is not None and not any(option.required for option in offer.schema.options.values()):
             yield Spec(kind, offer.name)

@@ -1,4 +1,4 @@
-"""The audit of a trained run, on its weights and its data."""
+"""The audit of a trained run on its weights and data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loopkit.evaluation.trained_run import TrainedRun, open_run
 from loopkit.loop import Batch
 
 SEQUENCES, LENGTH, LOOPS = 4, 64, 64
-"""Sequences, tokens of each, and loops at most."""
+"""Maximum number of sequences, tokens per sequence, and loops."""
 
 
 def audit_run(
@@ -32,25 +32,25 @@ def audit_run(
     root: Path = Path("runs"),
     cache: Path | None = None,
 ) -> Audit:
-    """Audit a run: the same measurements on its weights, and the spectral radius at the depths it was trained at.
+    """Audit a run: measure its weights as for a recipe, and the spectral radius at the trained depths.
 
     Args:
-        run: Its folder or its name; None takes the newest.
-        step: The checkpoint after so many optimizer steps; None takes the newest whole one.
-        device: Where it runs; None is the CPU. Most is measured in fp64.
-        plugins: Files with further components, beside those that the run was made with.
-        root: Where runs lie.
+        run: Its folder or its name; None is the newest.
+        step: Optimizer step of the checkpoint; None is the newest complete one.
+        device: Device of the model; None is the CPU. Most measurements are in fp64.
+        plugins: Files with components, in addition to those of the run.
+        root: Folder of the runs.
         cache: Folder of the data cache; see ``cache_folder`` for the default.
 
     Raises:
-        NoRun: If there is no such run.
-        CheckpointProblem: If the checkpoint is missing or damaged, naming the file.
-        ValueError: If the state is not finite, or the data is missing.
+        NoRun: If the run does not exist.
+        CheckpointProblem: If the checkpoint is missing or damaged; the message contains the file.
+        UserError: If the state is not finite, or the data is missing.
     """
     opened = open_run(run, step=step, plugins=plugins, device=device, root=root)
     batch = _batch(opened, cache).to(next(opened.model.parameters()).device)
     depths = trained_depths(opened.trained, opened.model.max_depth)
-    recurrence = Recurrence(radii(opened.model, batch, depths))  # in fp32: it needs many products and no small numbers
+    recurrence = Recurrence(radii(opened.model, batch, depths))
     subject = AuditSubject.of(opened.model, opened.recipe, batch, LOOPS)
     scale = scale_of(subject, many=MANY)
     rows, length = batch.tokens.shape
@@ -67,16 +67,16 @@ def audit_run(
 
 
 def trained_depths(trained: TrainedDepths, max_depth: int | None = None) -> list[int]:
-    """The fewest, the mean and the most loops of training, as far as they can be run in reasonable time."""
-    most = min(LOOPS, trained.max if max_depth is None else min(trained.max, max_depth))
-    return sorted({min(depth, most) for depth in (trained.min, round(trained.mean), trained.max)})
+    """Return the minimum, mean and maximum loops of training, limited to ``LOOPS`` to bound the time."""
+    limit = min(LOOPS, trained.max if max_depth is None else min(trained.max, max_depth))
+    return sorted({min(depth, limit) for depth in (trained.min, round(trained.mean), trained.max)})
 
 
 def _batch(opened: TrainedRun, cache: Path | None) -> Batch:
-    """The beginnings of the first few sequences that an evaluation would score."""
+    """Return the first tokens of the first sequences that an evaluation scores."""
     recipe = opened.recipe
     prepared = prepare(recipe.data, cache=cache, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
     examples = prepared.splits[recipe.evaluate.split].examples(recipe.data.length)
     batch = examples.batch(range(min(SEQUENCES, len(examples))))
-    short = batch.tokens_before(LENGTH)
-    return short if short.num_scored > 0 else batch  # a long prompt may leave nothing to score at the beginning
+    truncated = batch.tokens_before(LENGTH)
+    return truncated if truncated.num_scored > 0 else batch  # the first tokens may all belong to a prompt

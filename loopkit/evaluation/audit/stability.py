@@ -1,4 +1,4 @@
-"""The spectral radius of the loop at the depths of training."""
+"""The spectral radius of a loop at the trained depths."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from loopkit.loop import Batch, LoopedModelProtocol, Loops
 def radii(
     model: LoopedModelProtocol, batch: Batch, depths: Sequence[int], *, steps: int = STEPS
 ) -> list[SpectralRadiusFinding]:
-    """Spectral radius of the loop that follows each depth.
+    """Estimate the spectral radius of the loop after each depth.
 
     Args:
         model: In evaluation mode.
         batch: A few short sequences: every step costs a backward pass of one loop.
-        depths: Loops that make the state where the loop is differentiated; each is a pass of its own.
-        steps: Of the power method.
+        depths: Loops before the differentiated one; each depth is a separate pass.
+        steps: Steps of the power method.
     """
-    found = []
+    findings = []
     for depth in depths:
         with torch.no_grad():
             t = model.run(batch, Loops.fixed(depth), keep=frozenset([depth]))
         rho_B, residual_B = loop_radius(t, steps=steps)
-        found.append(SpectralRadiusFinding(depth, rho_B.mean().item(), rho_B.max().item(), residual_B.max().item()))
-    return found
+        findings.append(SpectralRadiusFinding(depth, rho_B.mean().item(), rho_B.max().item(), residual_B.max().item()))
+    return findings

@@ -1,4 +1,4 @@
-"""What is audited: a model, its objective, and what it runs on."""
+"""The subject of an audit: a model, its objective and its input."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from loopkit.recipe import Recipe
 
 @dataclass(frozen=True)
 class AuditSubject:
-    """A model in evaluation mode and fp64, where rounding cannot be taken for a gradient.
+    """A model in evaluation mode and fp64, so that rounding is not mistaken for a gradient.
 
     Args:
         model: The model.
-        objective: The recipe's.
+        objective: The objective of the recipe.
         batch: Tokens and labels.
-        loops: As in training: the mean of the schedule, with gradient through as many of the last.
+        loops: As in training: the mean of the schedule, with the recipe's number of loops with gradient.
     """
 
     model: LoopedModel
@@ -28,19 +28,19 @@ class AuditSubject:
     loops: Loops
 
     @classmethod
-    def of(cls, model: LoopedModel, recipe: Recipe, batch: Batch, most_loops: int) -> AuditSubject:
-        """A model with its recipe's objective and loops.
+    def of(cls, model: LoopedModel, recipe: Recipe, batch: Batch, max_loops: int) -> AuditSubject:
+        """Build the subject from a model, with the objective and loops of its recipe.
 
         Args:
             model: Any model of this recipe; it is converted in place.
             recipe: The recipe.
-            batch: What it runs on.
-            most_loops: Run at most so many, >= 1.
+            batch: Input of the model.
+            max_loops: Maximum number of loops, >= 1.
         """
         schedule: Schedule = recipe.train.schedule.build()
-        total = min(max(round(schedule.mean), 1), most_loops)
+        total = min(max(round(schedule.mean), 1), max_loops)
         total = total if model.max_depth is None else min(total, model.max_depth)
-        asked = recipe.train.backprop
-        loops = Loops.fixed(total, total if asked == "all" else min(asked, total))
+        backprop = recipe.train.backprop
+        loops = Loops.fixed(total, total if backprop == "all" else min(backprop, total))
         objective = build_objective(recipe.objective).eval().double().to(batch.device)
         return cls(model.double().eval(), objective, batch, loops)

@@ -1,4 +1,4 @@
-"""A narrow, shallow twin of a recipe's model: the same components, seconds instead of hours."""
+"""A narrow and shallow surrogate of a recipe's model with the same components."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from loopkit.registry.annotations import sibling_bounds
 from loopkit.registry.schema import Leaf
 
 WIDTH, LAYERS, VOCABULARY, LENGTH, SEQUENCES, LOOPS = 64, 2, 64, 32, 4, 8
-"""Channels at least, and at most: layers of a stage, tokens known, in a sequence, sequences, loops."""
+"""Minimum channels; maximum layers per stage, vocabulary size, tokens per sequence, sequences and loops."""
 
 
 def surrogate(recipe: Recipe) -> AuditSubject:
-    """A recipe's model at its first weights, small enough to measure in seconds, on random tokens.
+    """Build a recipe's model at initialization, small enough to measure in seconds, with random tokens.
 
-    Width, layers, vocabulary and lengths shrink; everything else is the recipe's.
+    Width, layers, vocabulary and lengths are reduced; everything else is the recipe's.
     """
     length = min(recipe.data.length, LENGTH)
     section = narrow(recipe.model)
     try:
         model = _build(recipe, section, length)
-    except ValueError:  # a component may take certain widths alone: the recipe's is one
+    except ValueError:  # a component may accept only certain widths, of which the recipe's is one
         model = _build(recipe, replace(section, width=recipe.model.width), length)
     generator = torch.Generator().manual_seed(recipe.seed)
     tokens = torch.randint(VOCABULARY, (SEQUENCES, length + 1), generator=generator)
@@ -52,10 +52,10 @@ def _build(recipe: Recipe, section: ModelConfig, length: int) -> LoopedModel:
 
 
 def narrow(model: ModelConfig) -> ModelConfig:
-    """The same section with fewer channels and layers.
+    """Return the section with fewer channels and layers.
 
-    Options stay as they are, so the width must suit them: it is a divisor of the old one and a multiple of all that
-    must divide it. Layers stay where parameters are tied by the number of a block.
+    Options do not change, so the width must fit them: it divides the original width and is a multiple of every option
+    that must divide the width. The number of layers does not change if parameters are tied by the index of a block.
     """
     specs = [spec for name in ModelConfig.__dataclass_fields__ for spec in _specs(getattr(model, name))]
     narrowed = replace(model, width=narrow_width(model.width, specs), vocabulary=None)
@@ -65,13 +65,13 @@ def narrow(model: ModelConfig) -> ModelConfig:
 
 
 def narrow_width(width: int, specs: list[Spec]) -> int:
-    """The least divisor of a width, of ``WIDTH`` channels or more, that the bounds of all components allow.
+    """Return the smallest divisor of a width, of at least ``WIDTH`` channels, that all components accept.
 
     Args:
-        width: The recipe's.
-        specs: Components with options that must divide the width, or not exceed it.
+        width: Width of the recipe.
+        specs: Components with options that must divide the width or not exceed it.
     """
-    unit, least = 1, WIDTH
+    unit, min_width = 1, WIDTH
     for spec in specs:
         for option, value in spec.options.items():
             annotation = spec.schema.options[option].annotation
@@ -79,15 +79,15 @@ def narrow_width(width: int, specs: list[Spec]) -> int:
                 if bound == Divides("width"):
                     unit = math.lcm(unit, value)
                 if bound == AtMost("width"):
-                    least = max(least, math.ceil(value))
-    # the share of one head stays even where it was: rotations pair its channels
+                    min_width = max(min_width, math.ceil(value))
+    # an even head size remains even, because rotations pair its channels
     step = 2 if width // unit % 2 == 0 else 1
     fitting = (part * unit for part in range(step, width // unit + 1, step) if width // unit % part == 0)
-    return next((size for size in fitting if size >= least), width)
+    return next((size for size in fitting if size >= min_width), width)
 
 
 def _specs(value: object) -> Iterator[Spec]:
-    """Every component in an option's value or a section, nested ones included."""
+    """Yield every component in an option's value or a section, including nested ones."""
     if isinstance(value, Spec):
         yield value
         value = list(value.options.values())
@@ -101,7 +101,7 @@ def _specs(value: object) -> Iterator[Spec]:
 
 
 def _shallow(core: Spec) -> Spec:
-    """The same core with fewer layers, where a bare number says how many it has."""
+    """Return the core with fewer layers, if its short option is their number."""
     name = core.schema.short
     if name is None or not isinstance(core.options.get(name), int):
         return core

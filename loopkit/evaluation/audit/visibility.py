@@ -1,4 +1,4 @@
-"""What of the state's scale the losses see."""
+"""Dependence of the losses on the state's scale."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from loopkit.loop import Trajectory
 
 
 def views(subject: AuditSubject, t: Trajectory) -> list[View]:
-    """The supervised readouts, each by itself.
+    """Measure each supervised readout separately.
 
-    Readouts of loops without gradient are left out: they teach the head alone.
+    Readouts of loops without gradient are omitted, because they train only the head.
     """
-    taught = differentiated(t)
-    return [_view(t, k) for k in subject.objective.supervision.loops(t.loops.total) if k in taught]
+    with_gradient = differentiated(t)
+    return [_view(t, k) for k in subject.objective.supervision.loops(t.loops.total) if k in with_gradient]
 
 
 def _view(t: Trajectory, k: int) -> View:
-    seen = {factor: _seen(t, k, factor) for factor in SCALES}
-    fractions, slopes = ({factor: pair[place] for factor, pair in seen.items()} for place in (0, 1))
+    pairs = {factor: _fraction_and_slope(t, k, factor) for factor in SCALES}
+    fractions, slopes = ({factor: pair[i] for factor, pair in pairs.items()} for i in (0, 1))
     return View(k, fractions, slopes)
 
 
-def _seen(t: Trajectory, k: int, factor: float) -> tuple[float, float]:
-    """Radial fraction, and slope in nats per unit of log scale, of the cross-entropy read from one rescaled state."""
+def _fraction_and_slope(t: Trajectory, k: int, factor: float) -> tuple[float, float]:
+    """Return radial fraction, and slope in nats per unit of log scale, of the cross-entropy of one rescaled state."""
     s = (t.state(k).detach() * factor).requires_grad_()
     (gradient,) = torch.autograd.grad(nll(t, s, k, t.loops.total, torch.float64).sum(), s)
-    share, along = alignment(gradient, s.detach())
-    directed = share.isfinite()
-    # without any gradient nothing is seen
-    fraction = share[directed].mean().item() if directed.any() else 0.0
-    return fraction, along.sum().item() / max(t.batch.num_scored, 1)
+    fraction, along = alignment(gradient, s.detach())
+    defined = fraction.isfinite()
+    # without any gradient, the loss does not depend on the scale
+    mean = fraction[defined].mean().item() if defined.any() else 0.0
+    return mean, along.sum().item() / max(t.batch.num_scored, 1)
 
 
 def pulls(subject: AuditSubject, t: Trajectory) -> list[Pull]:
-    """How the supervised loss as a whole, which may reach the state past its readouts, and each regularizer answer to
-    the scale of all states."""
+    """Measure how the total supervised loss and each regularizer depend on the scale of all states.
+
+    The supervised loss may depend on the state by other ways than its readouts.
+    """
     slopes: dict[str, dict[int, float]] = {}
     weights = {"supervision": 1.0}
     for scale in (*SCALES, FAR):
@@ -54,12 +56,12 @@ def pulls(subject: AuditSubject, t: Trajectory) -> list[Pull]:
 
 def _terms(subject: AuditSubject, t: Trajectory, factor: float) -> dict[str, tuple[float, Tensor, dict[int, Tensor]]]:
     twin, leaves = rescaled(t, factor)
-    found = {"supervision": (1.0, subject.objective.supervision(twin).loss, leaves)}
+    terms = {"supervision": (1.0, subject.objective.supervision(twin).loss, leaves)}
     for name, term in subject.objective.regularizers.items():
         assert isinstance(term, Regularizer)
         try:
-            found[f"regularizer {name}"] = (term.weight, Regularized.of(term(twin)).value, leaves)
+            terms[f"regularizer {name}"] = (term.weight, Regularized.of(term(twin)).value, leaves)
         except Exception as error:
             error.add_note(f"while measuring the regularizer '{name}'")
             raise
-    return found
+    return terms

@@ -1,4 +1,4 @@
-"""What early exit saves, and what it costs: calibrated on one slice, measured and timed on another."""
+"""The early-exit benchmark: calibrates on one slice, measures and times on another."""
 
 from __future__ import annotations
 
@@ -10,134 +10,108 @@ import torch
 
 from loopkit.components.exit import Exit
 from loopkit.errors import UserError
-from loopkit.evaluation.context import Dtype, device_name, ready, tokenizer_facts
-from loopkit.evaluation.depth_sweep import ReadAs, reading
+from loopkit.evaluation.context import device_name, evaluation_mode, tokenizer_facts
+from loopkit.evaluation.depth_sweep import last_loop
 from loopkit.evaluation.early_exit.calibration import NEVER, Choice, choose, tabulate
-from loopkit.evaluation.early_exit.result import UNITS, contest, exit_row
-from loopkit.evaluation.early_exit.slices import real_tokens, two_slices
+from loopkit.evaluation.early_exit.result import UNITS, contender_figures, exit_row
+from loopkit.evaluation.early_exit.slices import build_slices, count_tokens
 from loopkit.evaluation.early_exit.timing import Contender, dynamic, fixed, race
-from loopkit.evaluation.result import ModelSource, TrainedDepths, row_of
+from loopkit.evaluation.result import ModelSource, TrainedDepths, build_row
+from loopkit.evaluation.settings import ExitBenchmarkSettings
 from loopkit.recipe.depths import check_depths
 from loopkit.runs.provenance import machine, now
 
 if TYPE_CHECKING:
     from loopkit.data import Prepared
     from loopkit.model import LoopedModel
-    from loopkit.recipe.format import EvaluateConfig
 
 
 def exit_benchmark(
     model: LoopedModel,
     prepared: Prepared,
-    settings: EvaluateConfig,
     exits: Mapping[str, Exit],
+    settings: ExitBenchmarkSettings,
     *,
-    loops: int | None = None,
-    sequences: int | None = None,
-    calibrate_on: str | None = None,
-    length: int | None = None,
-    split: str | None = None,
-    batch: int | None = None,
-    device: torch.device | str | None = None,
-    dtype: Dtype = "fp32",
-    read_as: ReadAs = "depth",
     trained: TrainedDepths | None = None,
     origin: ModelSource | None = None,
-    tolerance: float = 0.01,
-    thresholds: int = 51,
-    repeats: int = 3,
-    progress: Callable[[str], None] = lambda doing: None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """Calibrate exits on one slice, and measure them on another against every fixed depth.
+    """Calibrate exits on one slice, and compare them on another with every fixed depth.
 
-    Each exit's threshold is the one with the fewest loops whose perplexity on the calibration slice is at most
-    ``1 + tolerance`` times that of all loops there; one pass serves all thresholds and exits. Then every depth from 1
-    to ``loops`` and every exit runs the timed slice by itself, in turns, each scoring every token. The first run of
-    each warms up and is not timed.
+    The threshold of an exit is the one with the fewest loops whose perplexity on the calibration slice is at most
+    ``1 + tolerance`` times that of all loops; one pass serves all thresholds and exits. Then every depth from 1 to
+    ``loops`` and every exit runs the timed slice separately, in turns, and scores every token. The first run of each
+    is a warm-up and not timed.
 
     Args:
-        model: The model; put into evaluation mode, and given back in the mode it had.
+        model: The model; it runs in evaluation mode on its own device and returns to its previous mode.
         prepared: Tokenizer and encoded splits.
-        settings: The recipe's ``evaluate`` section, for its split and batch.
-        exits: What is tried, by name; without any, the fixed depths alone are measured.
-        loops: Most loops, K >= 2; ``None``: the most trained.
-        sequences: In each slice; ``None``: 160, or half of what there is.
-        calibrate_on: Another split to calibrate on; ``None``: the sequences before those that are timed.
-        length: Inputs of a window; ``None``: as many as the model takes. Windows do not overlap.
-        split: Where to time, instead of the settings' split.
-        batch: Sequences per forward pass, instead of the settings'.
-        device: Where the model is moved before it runs; ``None``: it stays where it is.
-        dtype: ``fp32``, or ``bf16_autocast`` for matrix products in bf16.
-        read_as: ``depth`` reads loop k as the last one of a run of k; ``trained`` as a run of the most trained loops
-            reads it.
+        exits: Exits by name; without any, only the fixed depths are measured.
+        settings: The slices, the calibration and the timing.
         trained: Depths of training; ``None``: unknown.
-        origin: Where the model came from.
-        tolerance: Acceptable rise of the perplexity, as a share, >= 0.
-        thresholds: How many quantiles of an exit's scores are tried.
-        repeats: Timed runs of each contender, >= 1.
-        progress: Called with what is being done, in words.
+        origin: Where the model comes from.
+        progress: Called with a message about the current stage.
 
     Raises:
-        ValueError: If a depth cannot be run, or there are too few sequences.
+        UserError: If a depth cannot be run, or there are too few sequences.
 
     Paper:
         arXiv:2606.24898, whose text this follows; its released code calibrates on the sequences that it times.
     """
-    most = model.max_loops if trained is None else trained.max
-    loops = most if loops is None else loops
+    max_trained = model.max_loops if trained is None else trained.max
+    loops = max_trained if settings.loops is None else settings.loops
     if loops < 2:
-        raise UserError(f"with {loops} loops at most there is nowhere to exit early; give loops of 2 or more")
+        raise UserError(f"an early exit needs at least 2 loops, not {loops}; set loops to 2 or more")
     check_depths(list(range(1, loops + 1)), model.max_depth)
-    if repeats < 1:
-        raise UserError(f"nothing is timed in {repeats} repeats; give 1 or more")
-    window = model.max_length if length is None else length
-    calibration, timed = two_slices(prepared, split or settings.split, calibrate_on, window, sequences)
-    size = settings.batch if batch is None else batch
-    place = next(model.parameters()).device if device is None else torch.device(device)
+    if settings.repeats < 1:
+        raise UserError(f"repeats must be at least 1, not {settings.repeats}")
+    window = model.max_length if settings.length is None else settings.length
+    calibration, timed = build_slices(prepared, settings.split, settings.calibrate_on, window, settings.sequences)
+    device = next(model.parameters()).device
 
     def last(k: int) -> int:
-        return reading(k, read_as, most)
+        return last_loop(k, settings.read_as, max_trained)
 
-    with ready(model, place, dtype):
+    with evaluation_mode(model, settings.dtype):
         progress("calibrating")
-        table = tabulate(model, calibration.batches(size, place), exits, loops, last)
-        choices = {name: choose(table, name, tolerance=tolerance, thresholds=thresholds) for name in exits}
-        batches = timed.batches(size, place)
+        table = tabulate(model, calibration.batches(settings.batch, device), exits, loops, last)
+        choices = {
+            name: choose(table, name, tolerance=settings.tolerance, thresholds=settings.thresholds) for name in exits
+        }
+        batches = timed.batches(settings.batch, device)
         contenders: dict[int | str, Contender] = {
             depth: fixed(model, batches, depth, last) for depth in range(1, loops + 1)
         }
         for name, exit in exits.items():
             contenders[name] = dynamic(model, batches, exit, choices[name].chosen.threshold, loops, last)
-        outcomes = race(model, contenders, repeats, progress)
-    tokens, scored = real_tokens(batches), timed.tokens_scored
+        timings = race(model, contenders, settings.repeats, progress)
+    tokens, num_scored = count_tokens(batches), timed.tokens_scored
     frontier = [
-        row_of(depth, trained, contest(outcomes[depth], tokens, scored)) | {"seconds": outcomes[depth].seconds}
+        build_row(depth, trained, contender_figures(timings[depth], tokens, num_scored))
+        | {"seconds": timings[depth].seconds}
         for depth in range(1, loops + 1)
     ]
+    source = asdict(ModelSource() if origin is None else origin)
     return {
         "benchmark": "early_exit",
-        **{
-            name: value
-            for name, value in asdict(ModelSource() if origin is None else origin).items()
-            if value is not None
-        },
+        **{name: value for name, value in source.items() if value is not None},
         "date": now(),
         "machine": machine() | {"threads": torch.get_num_threads()},
-        "device": device_name(place),
-        "dtype": dtype,
-        "batch": size,
+        "device": device_name(device),
+        "dtype": settings.dtype,
+        "batch": settings.batch,
         "window": window,
-        "read_as": read_as,
+        "read_as": settings.read_as,
         "tokenizer": tokenizer_facts(prepared.tokenizer),
         **({} if trained is None else {"trained_depths": trained.to_json()}),
         "loops": loops,
-        "tolerance": tolerance,
+        "tolerance": settings.tolerance,
         "calibration": calibration.to_json(),
         "timed": timed.to_json() | {"tokens": tokens},
         "frontier": frontier,
         "fixed": frontier[-1],
         "exits": {
-            name: exit_row(exit, choices[name], outcomes[name], outcomes[loops], loops, tokens, scored)
+            name: exit_row(exit, choices[name], timings[name], timings[loops], loops, tokens, num_scored)
             for name, exit in exits.items()
         },
         "units": UNITS,
@@ -147,13 +121,13 @@ def exit_benchmark(
 
 def _notes(model: LoopedModel, choices: Mapping[str, Choice]) -> list[str]:
     notes = [
-        f"{name}: no threshold kept the perplexity within bounds, so no sequence stops early"
+        f"{name}: no threshold keeps the perplexity within the bound, so no sequence stops early"
         for name, choice in choices.items()
         if choice.chosen.threshold == NEVER
     ]
     if not model.depth_free:
         notes.append(
-            "a component of this model depends on the number of loops run: a sequence that stops early at loop k does "
-            "not hold the state of a run of k loops"
+            "a component of this model depends on the number of loops run: the state of a sequence that stops "
+            "at loop k differs from that of a run of k loops"
         )
     return notes

@@ -1,6 +1,6 @@
-"""At which score to stop: thresholds tried on paper, from one full pass that knows every loop's score and loss.
+"""Thresholds of early exits, chosen from one full pass that records every loop's score and loss.
 
-Letters: N sequences, K loops.
+Dims: N sequences, K loops.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from loopkit.inference import TrajectoryView
 from loopkit.loop import Batch, LoopedModelProtocol, Loops
 
 NEVER = math.inf
-"""The threshold that nobody reaches before the last loop."""
+"""The threshold that no sequence reaches before the last loop."""
 
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """What every sequence would score and cost at every loop.
+    """Exit score and loss of every sequence at every loop.
 
     Args:
         tokens: ``[N]`` int64, scored tokens.
@@ -35,14 +35,14 @@ class ScoreTable:
     scores: Mapping[str, Tensor]
 
     def loss(self, depth_N: Tensor) -> float:
-        """Nats per token, if every sequence stopped at its depth."""
+        """Return the loss in nats per token if every sequence stops at its depth."""
         total = self.nll.gather(1, depth_N[:, None] - 1).sum()
         return (total / self.tokens.sum()).item()
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One threshold, tried.
+    """The outcome of one threshold.
 
     Args:
         threshold: In units of the exit's score.
@@ -57,13 +57,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The threshold that was chosen.
+    """The chosen threshold, with the alternatives.
 
     Args:
         chosen: The trial with the fewest loops among those whose loss is within the bound.
-        trials: All that were tried, by rising threshold; the last is ``NEVER``.
-        full_loss: Nats per token of running all loops.
-        loss_bound: Largest loss that was acceptable.
+        trials: All trials by increasing threshold; the last one is ``NEVER``.
+        full_loss: Loss of all loops, in nats per token.
+        loss_bound: Maximum acceptable loss.
     """
 
     chosen: Trial
@@ -79,14 +79,14 @@ def tabulate(
     loops: int,
     last: Callable[[int], int],
 ) -> ScoreTable:
-    """Score and cost of every sequence at every loop, from one pass of ``loops`` core calls for each batch.
+    """Tabulate score and loss of every sequence at every loop, from one pass of ``loops`` core calls per batch.
 
     Args:
         model: In evaluation mode.
         batches: On the model's device.
-        exits: Whose scores are wanted, by name.
-        loops: Most loops, K >= 2.
-        last: Which loop counts as the last when loop k is read.
+        exits: Exits by name.
+        loops: Maximum number of loops, K >= 2.
+        last: The loop that counts as the last when loop k is read.
     """
     tokens: list[Tensor] = []
     nll: list[Tensor] = []
@@ -95,52 +95,52 @@ def tabulate(
         for batch in batches:
             t = TrajectoryView(model.run(batch, Loops.fixed(loops)), last)
             at_loop: dict[str, list[Tensor]] = {name: [] for name in exits}
-            costs: list[Tensor] = []
+            losses: list[Tensor] = []
             for k in range(1, loops + 1):
                 if k < loops:
                     for name, exit in exits.items():
                         at_loop[name].append(sequence_score(exit.score(t, k), batch))
-                costs.append(t.nll([k])[0].double().sum(dim=1))
+                losses.append(t.nll([k])[0].double().sum(dim=1))
             tokens.append(batch.scored.sum(dim=1).cpu())
-            nll.append(torch.stack(costs, dim=1).cpu())
+            nll.append(torch.stack(losses, dim=1).cpu())
             for name, values in at_loop.items():
                 scores[name].append(torch.stack(values, dim=1).double().cpu())
     return ScoreTable(torch.cat(tokens), torch.cat(nll), {name: torch.cat(parts) for name, parts in scores.items()})
 
 
-def depths(scores_NK: Tensor, threshold: float) -> Tensor:
-    """Loops that each sequence runs: the first whose score is at least the threshold, else all.
+def exit_depths(scores_NK: Tensor, threshold: float) -> Tensor:
+    """Return the depth of each sequence: the first loop whose score reaches the threshold, or all loops.
 
     Shapes: ``[N, K - 1]`` to ``[N]`` int64 from 1 to K.
     """
-    ready = torch.cat([scores_NK >= threshold, torch.ones(len(scores_NK), 1, dtype=torch.bool)], dim=1)
-    return ready.int().argmax(dim=1) + 1
+    reached = torch.cat([scores_NK >= threshold, torch.ones(len(scores_NK), 1, dtype=torch.bool)], dim=1)
+    return reached.int().argmax(dim=1) + 1
 
 
 def choose(table: ScoreTable, name: str, *, tolerance: float = 0.01, thresholds: int = 51) -> Choice:
-    """Try quantiles of an exit's scores as thresholds, and take the fewest loops that cost little enough.
+    """Choose, among quantiles of an exit's scores, the threshold with the fewest loops within the loss bound.
 
         minimise average loops   subject to   perplexity <= (1 + tolerance) * perplexity of all loops
 
-    The quantiles are evenly spaced from the least to the largest finite score, of all sequences and loops together.
-    Never to stop early is tried too, so there always is a choice. Of several with as few loops, the least loss wins.
+    The quantiles are evenly spaced from the smallest to the largest finite score of all sequences and loops. ``NEVER``
+    is always tried, so a choice always exists. Ties in the number of loops are broken by the smaller loss.
 
     Args:
-        table: Of the sequences to calibrate on.
-        name: Which exit.
-        tolerance: Acceptable rise of the perplexity, as a share.
+        table: Scores and losses of the calibration slice.
+        name: Name of the exit.
+        tolerance: Acceptable relative increase of the perplexity.
         thresholds: Number of quantiles.
 
     Paper:
-        arXiv:2606.24898, which has 51 thresholds and one per cent.
+        arXiv:2606.24898, which uses 51 thresholds and a tolerance of one per cent.
     """
     scores = table.scores[name]
     count, loops = table.nll.shape
     finite = scores[scores.isfinite()]
-    tried = torch.quantile(finite, torch.linspace(0, 1, thresholds, dtype=torch.float64)) if len(finite) else finite
+    quantiles = torch.quantile(finite, torch.linspace(0, 1, thresholds, dtype=torch.float64)) if len(finite) else finite
     trials = []
-    for threshold in [*sorted(set(tried.tolist())), NEVER]:
-        stops = depths(scores, threshold)
+    for threshold in [*sorted(set(quantiles.tolist())), NEVER]:
+        stops = exit_depths(scores, threshold)
         trials.append(Trial(threshold, stops.double().mean().item(), table.loss(stops)))
     full = table.loss(torch.full((count,), loops))
     bound = full + math.log1p(tolerance)

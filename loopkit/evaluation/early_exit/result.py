@@ -1,4 +1,4 @@
-"""The figures of an early-exit benchmark as plain values for JSON; what is not finite is left out and named."""
+"""The figures of an early-exit benchmark as plain values for JSON; ``not_finite`` lists the omitted ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loopkit.evaluation.early_exit.timing import ContenderTiming
 UNITS = {
     "loss": "nats per scored token of the slice",
     "token_ppl": "exp(loss)",
-    "seconds": "of every timed run over the slice, the contenders taking turns",
+    "seconds": "of every timed run over the slice; the contenders alternate",
     "tokens_per_s": "tokens of the slice / median of seconds; reading out, scoring and deciding included, no cache",
     "speed_up": "tokens_per_s with the exit / tokens_per_s of all loops",
     "ppl_change": "token_ppl with the exit / token_ppl of all loops - 1",
@@ -24,66 +24,66 @@ UNITS = {
     "exits_by_loop": "sequences that stopped after loop 1, 2, ...",
     "core_calls": "calls of the core in a run over the slice, counted",
     "core_sequences": "sequences in these calls together, counted",
-    "threshold": "in units of the exit's score, mean over a sequence's tokens; absent where nobody may stop early",
+    "threshold": "in units of the exit's score, mean over a sequence's tokens; absent if no sequence may stop early",
 }
 
 
-def finite(figures: Mapping[str, float]) -> dict[str, Any]:
-    """The figures that are finite, and ``not_finite``: the names of the others, if any."""
-    known = {name: value for name, value in figures.items() if math.isfinite(value)}
-    lost = [name for name in figures if name not in known]
-    return known | ({"not_finite": lost} if lost else {})
+def finite_figures(figures: Mapping[str, float]) -> dict[str, Any]:
+    """Return the finite figures, and under ``not_finite`` the names of the other figures."""
+    result = {name: value for name, value in figures.items() if math.isfinite(value)}
+    not_finite = [name for name in figures if name not in result]
+    return result | ({"not_finite": not_finite} if not_finite else {})
 
 
-def cost(loss: float) -> dict[str, float]:
-    """A loss in nats per token, with its perplexity."""
+def loss_figures(loss: float) -> dict[str, float]:
+    """Return a loss in nats per token, with its perplexity."""
     return Perplexity().total([{"nll": loss, "tokens": 1}])
 
 
-def contest(outcome: ContenderTiming, tokens: int, scored: int) -> dict[str, float]:
-    """What a contender cost and how fast it was.
+def contender_figures(timing: ContenderTiming, tokens: int, num_scored: int) -> dict[str, float]:
+    """Return loss, perplexity and throughput of a contender.
 
     Args:
-        outcome: Of the contender.
-        tokens: In the slice, padding left out.
-        scored: How many of them are scored.
+        timing: The contender's runs.
+        tokens: Number of tokens in the slice, without padding.
+        num_scored: Number of scored tokens.
     """
-    return cost(outcome.scored.nll / scored) | {"tokens_per_s": tokens / outcome.median_seconds}
+    return loss_figures(timing.scored.nll / num_scored) | {"tokens_per_s": tokens / timing.median_seconds}
 
 
 def exit_row(
-    exit: Exit, choice: Choice, outcome: ContenderTiming, full: ContenderTiming, loops: int, tokens: int, scored: int
+    exit: Exit, choice: Choice, timing: ContenderTiming, full: ContenderTiming, loops: int, tokens: int, num_scored: int
 ) -> dict[str, Any]:
-    """Everything found about one exit.
+    """Build the row of one exit.
 
     Args:
         exit: The exit.
         choice: Its threshold.
-        outcome: Of the timed slice with it.
-        full: Of the timed slice at all loops.
-        loops: All loops.
-        tokens: In the timed slice, padding left out.
-        scored: How many of them are scored.
+        timing: Runs of the timed slice with the exit.
+        full: Runs of the timed slice with all loops.
+        loops: Maximum number of loops.
+        tokens: Number of tokens in the timed slice, without padding.
+        num_scored: Number of scored tokens.
     """
-    depth = outcome.scored.depth
-    figures = contest(outcome, tokens, scored) | {
+    depth = timing.scored.depth
+    figures = contender_figures(timing, tokens, num_scored) | {
         "average_loops": depth.double().mean().item(),
-        "speed_up": full.median_seconds / outcome.median_seconds,
+        "speed_up": full.median_seconds / timing.median_seconds,
     }
-    figures["ppl_change"] = cost((outcome.scored.nll - full.scored.nll) / scored)["token_ppl"] - 1
+    figures["ppl_change"] = loss_figures((timing.scored.nll - full.scored.nll) / num_scored)["token_ppl"] - 1
     return {
         "type": type(exit).registration.name,  # type: ignore[attr-defined]
-        "level": exit.level,
+        "level": "sequence",
         **_threshold(choice.chosen),
-        **finite(figures),
+        **finite_figures(figures),
         "exits_by_loop": torch.bincount(depth, minlength=loops + 1)[1:].tolist(),
-        "core_calls": outcome.core_calls,
-        "core_sequences": outcome.core_sequences,
-        "seconds": outcome.seconds,
+        "core_calls": timing.core_calls,
+        "core_sequences": timing.core_sequences,
+        "seconds": timing.seconds,
         "calibration": {
-            **finite(_trial(choice.chosen)),
-            "bound": finite(cost(choice.loss_bound)),
-            "tried": [_threshold(trial) | finite(_trial(trial)) for trial in choice.trials],
+            **finite_figures(_trial(choice.chosen)),
+            "bound": finite_figures(loss_figures(choice.loss_bound)),
+            "tried": [_threshold(trial) | finite_figures(_trial(trial)) for trial in choice.trials],
         },
     }
 
@@ -93,4 +93,4 @@ def _threshold(trial: Trial) -> dict[str, float]:
 
 
 def _trial(trial: Trial) -> Mapping[str, float]:
-    return {"average_loops": trial.average_loops} | cost(trial.loss)
+    return {"average_loops": trial.average_loops} | loss_figures(trial.loss)

@@ -1,4 +1,4 @@
-"""The two slices of an early-exit benchmark: one to calibrate on, another to time, with no sequence in both."""
+"""The two disjoint slices of an early-exit benchmark: one for calibration, one for timing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loopkit.errors import UserError
-from loopkit.evaluation.context import split_of
+from loopkit.evaluation.context import get_split
 from loopkit.loop import PAD, Batch
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ PAPER_SEQUENCES = 160
 
 @dataclass(frozen=True)
 class Slice:
-    """Consecutive sequences of a split, each token of which is scored once.
+    """Consecutive sequences of a split; each of their tokens is scored once.
 
     Args:
         split: Name of the split.
         fingerprint: Of the split's text.
         scoring: The sequences of the split.
-        rows: Which of them.
+        rows: Indices of the slice's sequences.
     """
 
     split: str
@@ -37,16 +37,16 @@ class Slice:
 
     @property
     def tokens_scored(self) -> int:
-        """Labels in it."""
+        """Number of labels in the slice."""
         return self.scoring.scored(self.rows)
 
     def batches(self, size: int, device: torch.device) -> list[Batch]:
-        """All of it in memory, so that reading it is not timed."""
+        """Return the slice in memory, so that reading is not timed."""
         parts = [self.rows[first : first + size] for first in range(0, len(self.rows), size)]
         return [self.scoring.batch(part).to(device) for part in parts]
 
     def to_json(self) -> dict[str, Any]:
-        """What it is."""
+        """Return the description of the slice for the result."""
         return {
             "split": self.split,
             "data": self.fingerprint,
@@ -56,31 +56,33 @@ class Slice:
         }
 
 
-def two_slices(
+def build_slices(
     prepared: Prepared, split: str, calibrate_on: str | None, length: int, sequences: int | None
 ) -> tuple[Slice, Slice]:
-    """Where to calibrate, and where to time.
+    """Build the calibration slice and the timed slice.
 
     Args:
         prepared: Tokenizer and encoded splits.
-        split: Where to time.
-        calibrate_on: Where to calibrate; ``None``: on the sequences of ``split`` before those that are timed.
+        split: Split to time.
+        calibrate_on: Split to calibrate on; ``None``: the sequences of ``split`` before the timed ones.
         length: Inputs of a window; windows do not overlap.
-        sequences: In each slice; ``None``: 160, or as many as there are.
+        sequences: Number in each slice; ``None``: 160, or all available ones.
 
     Raises:
-        ValueError: If there are too few sequences, or both splits are one.
+        UserError: If there are too few sequences, or both splits are the same.
     """
     if calibrate_on == split:
-        raise UserError(f"calibrate_on is {split!r}, which is timed; leave it out to calibrate on another part of it")
-    timed = split_of(prepared, split)
+        raise UserError(
+            f"calibrate_on: {split!r} is also the timed split; omit it to calibrate on another part of that split"
+        )
+    timed = get_split(prepared, split)
     timed_scoring = timed.scoring(length)
     if calibrate_on is None:
         count = _count(len(timed_scoring) // 2, sequences, f"half of {split}")
-        print_ = timed.report.fingerprint
+        fingerprint = timed.report.fingerprint
         first, second = range(count), range(count, 2 * count)
-        return Slice(split, print_, timed_scoring, first), Slice(split, print_, timed_scoring, second)
-    other = split_of(prepared, calibrate_on)
+        return Slice(split, fingerprint, timed_scoring, first), Slice(split, fingerprint, timed_scoring, second)
+    other = get_split(prepared, calibrate_on)
     scoring = other.scoring(length)
     count = _count(min(len(scoring), len(timed_scoring)), sequences, f"the smaller of {calibrate_on} and {split}")
     return (
@@ -89,15 +91,15 @@ def two_slices(
     )
 
 
-def _count(there: int, wanted: int | None, where: str) -> int:
-    count = min(PAPER_SEQUENCES, max(there, 1)) if wanted is None else wanted
+def _count(available: int, requested: int | None, where: str) -> int:
+    count = min(PAPER_SEQUENCES, max(available, 1)) if requested is None else requested
     if count < 1:
         raise UserError(f"an early-exit benchmark needs at least one sequence, not {count}")
-    if count > there:
-        raise UserError(f"{where} holds {there:,} sequences, not {count:,}; ask for fewer, or give more text")
+    if count > available:
+        raise UserError(f"{where} contains {available:,} sequences, not {count:,}; request fewer or add text")
     return count
 
 
-def real_tokens(batches: Sequence[Batch]) -> int:
-    """Tokens that are not padding."""
+def count_tokens(batches: Sequence[Batch]) -> int:
+    """Count the tokens that are not padding."""
     return sum(int((batch.positions < PAD).sum()) for batch in batches)

@@ -1,4 +1,4 @@
-"""Timing early exit against fixed depths: every contender runs and scores the same batches, in turns."""
+"""Timing of early exit against fixed depths: the contenders alternate on the same batches."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Scored:
 
 
 Contender = Callable[[], Scored]
-"""Runs and scores all batches; it has finished when it returns."""
+"""Runs and scores all batches; it waits for the device before it returns."""
 
 
 def fixed(model: LoopedModelProtocol, batches: Sequence[Batch], depth: int, last: Callable[[int], int]) -> Contender:
-    """Run exactly ``depth`` loops and score the last one."""
+    """Build the contender that runs exactly ``depth`` loops and scores the last one."""
     count = sum(len(batch) for batch in batches)
 
     def run() -> Scored:
@@ -59,7 +59,7 @@ def dynamic(
     loops: int,
     last: Callable[[int], int],
 ) -> Contender:
-    """Run with early exit, and score each sequence where it stopped."""
+    """Build the contender that exits early and scores each sequence at the loop where it stopped."""
 
     def run() -> Scored:
         total = torch.zeros((), dtype=torch.float64, device=batches[0].device)
@@ -75,13 +75,13 @@ def dynamic(
 
 @dataclass
 class ContenderTiming:
-    """What a contender did.
+    """The runs of a contender.
 
     Args:
-        scored: Of its first run, which is not timed.
-        core_calls: Calls of the core in that run, counted.
-        core_sequences: Sequences in these calls together, counted.
-        seconds: Of every timed run.
+        scored: Scores of its first run, which is not timed.
+        core_calls: Counted core calls of that run.
+        core_sequences: Counted sequences in these calls.
+        seconds: Duration of every timed run.
     """
 
     scored: Scored
@@ -98,41 +98,41 @@ def race(
     model: LoopedModelProtocol,
     contenders: Mapping[Key, Contender],
     repeats: int,
-    progress: Callable[[str], None] = lambda doing: None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> dict[Key, ContenderTiming]:
-    """Run each contender once to warm up and be counted, then time all of them in turns.
+    """Run each contender once for warm-up and counting, then time all of them in turns.
 
-    A machine that slows down slows all of them; every other turn goes in the opposite order, so that none always runs
-    in the wake of the same one.
+    A slowdown of the machine affects all contenders. Every second turn reverses their order, so that none always
+    follows the same one.
 
     Args:
-        model: What they run, for counting calls of its core.
-        contenders: By name.
-        repeats: Timed runs of each.
-        progress: Called with what is being done, in words.
+        model: Their model, whose core calls are counted.
+        contenders: Contenders by name.
+        repeats: Timed runs of each contender.
+        progress: Called with a message about the current stage.
     """
-    found: dict[Key, ContenderTiming] = {}
+    result: dict[Key, ContenderTiming] = {}
     for name, contender in contenders.items():
         progress(f"warming up: {name}")
-        with _counted(model) as sizes:
+        with _counted_sequences(model) as sizes:
             scored = contender()
-        found[name] = ContenderTiming(scored, len(sizes), sum(sizes))
+        result[name] = ContenderTiming(scored, len(sizes), sum(sizes))
     for turn in range(repeats):
         for name in list(contenders)[:: -1 if turn % 2 else 1]:
             progress(f"timing {turn + 1} of {repeats}: {name}")
             started = time.perf_counter()
             contenders[name]()
-            found[name].seconds.append(time.perf_counter() - started)
-    return found
+            result[name].seconds.append(time.perf_counter() - started)
+    return result
 
 
 @contextmanager
-def _counted(model: Any) -> Iterator[list[int]]:
-    """Sequences in every call of the model's core, by a hook on it."""
+def _counted_sequences(model: Any) -> Iterator[list[int]]:
+    """Record the number of sequences in every call of the model's core with a hook."""
     sizes: list[int] = []
 
-    def count(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-        sizes.append(len(given[0]))
+    def count(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        sizes.append(len(args[0]))
 
     handle = model.core.register_forward_pre_hook(count)
     try:

@@ -21,13 +21,11 @@ def scores(subject: ComponentUnderTest, batch: Batch | None = None) -> Tensor:
 
 @rule("declares", KIND, after=("builds",))
 def declares(subject: ComponentUnderTest) -> None:
-    """It has a threshold, and says whether tokens or sequences stop."""
+    """It has a threshold."""
     for variant in subject.variants:
         part = subject.build(variant.options)
         if not isinstance(getattr(part, "threshold", None), int | float):
             raise Violation("it has no threshold", repr(getattr(part, "threshold", None)), "self.threshold = threshold")
-        if getattr(part, "level", None) not in ("token", "sequence"):
-            raise Violation("its level is neither 'token' nor 'sequence'", repr(getattr(part, "level", None)))
 
 
 @rule("score", KIND, after=("declares",))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -20,12 +18,10 @@ class Template(Exit):
 
     Args:
         threshold: Least share of tokens that agree; of a single token, anything above 0 asks that it agrees.
-        level: What stops as a whole.
     """
 
-    def __init__(self, *, threshold: Share = 0.9, level: Literal["sequence", "token"] = "sequence") -> None:
+    def __init__(self, *, threshold: Share = 0.9) -> None:
         self.threshold = threshold
-        self.level = level
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         if k == 1:  # there is no earlier loop to agree with

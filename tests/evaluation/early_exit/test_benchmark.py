@@ -16,6 +16,7 @@ from loopkit.data import prepare
 from loopkit.evaluation import ModelSource, TrainedDepths
 from loopkit.evaluation.early_exit.benchmark import exit_benchmark
 from loopkit.evaluation.early_exit.timing import ContenderTiming, Scored, race
+from loopkit.evaluation.settings import ExitBenchmarkSettings
 from loopkit.loop import Loops
 
 MakeCase = Callable[..., Any]
@@ -24,8 +25,9 @@ TRAINED = TrainedDepths(4, 4, 4.0)
 
 def run(case: Any, exits: dict[str, Exit] | None = None, **options: Any) -> dict[str, Any]:
     exits = {"logit_margin": LogitMargin()} if exits is None else exits
-    given = {"sequences": 6, "batch": 4, "repeats": 1, "trained": TRAINED} | options
-    return exit_benchmark(case.model, case.prepared, case.recipe.evaluate, exits, **given)
+    origin, trained = options.pop("origin", None), options.pop("trained", TRAINED)
+    settings = ExitBenchmarkSettings(**{"sequences": 6, "batch": 4, "repeats": 1} | options)
+    return exit_benchmark(case.model, case.prepared, exits, settings, trained=trained, origin=origin)
 
 
 def test_reports_everything_that_makes_it_comparable(make_case: MakeCase) -> None:
@@ -140,15 +142,15 @@ def test_more_loops_than_trained(make_case: MakeCase) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequences": 10_000}, "half of validation holds .* sequences, not 10,000"),
+        ({"sequences": 10_000}, "half of validation contains .* sequences, not 10,000"),
         ({"sequences": 0}, "at least one sequence"),
-        ({"loops": 1}, "nowhere to exit early"),
-        ({"repeats": 0}, "nothing is timed"),
-        ({"split": "test"}, "no split 'test'"),
-        ({"calibrate_on": "validation"}, "which is timed"),
+        ({"loops": 1}, "needs at least 2 loops, not 1"),
+        ({"repeats": 0}, "repeats must be at least 1, not 0"),
+        ({"split": "test"}, "split 'test' was not prepared"),
+        ({"calibrate_on": "validation"}, "is also the timed split"),
     ],
 )
-def test_refuses_what_cannot_be_measured(make_case: MakeCase, options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected(make_case: MakeCase, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(make_case(), **options)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loopkit.components.exit import Kl, LogitMargin, sequence_score
-from loopkit.evaluation.early_exit.calibration import NEVER, ScoreTable, choose, depths, tabulate
+from loopkit.evaluation.early_exit.calibration import NEVER, ScoreTable, choose, exit_depths, tabulate
 from loopkit.inference import exit_early
 from loopkit.loop import Loops
 from tests.model.tiny import batch, tiny
@@ -34,7 +34,7 @@ def table(nll: Tensor = NLL, scores: Tensor = SCORES) -> ScoreTable:
     ],
 )
 def test_a_sequence_stops_after_the_first_loop_that_reaches_the_threshold(threshold: float, stops: list[int]) -> None:
-    assert depths(SCORES, threshold).tolist() == stops
+    assert exit_depths(SCORES, threshold).tolist() == stops
 
 
 def test_the_loss_is_over_all_tokens() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.components.task import Completion
-from loopkit.evaluation.completion_file import CompletionFile, completion_digest
+from loopkit.evaluation.generation.completion_file import CompletionFile, completion_digest
 
 TEXT = Completion('a "b"\n\u2028é', 3, True)
 
@@ -43,7 +43,7 @@ def test_a_damaged_line_elsewhere_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "texts.jsonl"
     CompletionFile(path).add("math", "1", 1, "d", TEXT)
     path.write_text(path.read_text() + line + "\n" + path.read_text())
-    with pytest.raises(ValueError, match=r"texts.jsonl:2: this line is no completion"):
+    with pytest.raises(ValueError, match=r"texts.jsonl:2: this line is not a completion"):
         CompletionFile(path)
 
 

@@ -1,4 +1,4 @@
-"""Every text written under evaluation, one JSON object a line: an interrupted evaluation goes on from it. No torch."""
+"""Generated completions as JSON lines, from which an interrupted evaluation resumes. No torch."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _FIELDS = ("text", "num_tokens", "finished")
 
 
 def completion_digest(settings: Mapping[str, Any]) -> str:
-    """One name for everything that determines a text."""
+    """Return a digest of everything that determines a completion."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:24]
 
 
 class CompletionFile:
-    """Texts by task, request, depth and a digest of whatever else determines them.
+    """Completions by task, request, depth and a digest of whatever else determines them.
 
-    A text is in the file as soon as ``add`` returns. What a killed process left of its last line is dropped.
+    A completion is in the file when ``add`` returns. An incomplete last line of a killed process is dropped.
 
     Args:
-        path: The file, which need not be there; ``None`` keeps the texts in memory alone.
+        path: The file, which may be missing; ``None`` keeps the completions in memory only.
 
     Raises:
-        ValueError: If another line than the last is damaged, naming it.
+        UserError: If a complete line is damaged; the message contains its number.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._known: dict[tuple[str, str, int, str], Completion] = {}
+        self._completions: dict[tuple[str, str, int, str], Completion] = {}
         if path is not None and path.exists():
             self._read(path)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._completions)
 
     def get(self, task: str, key: str, depth: int, digest: str) -> Completion | None:
-        """The text, if it is known."""
-        return self._known.get((task, key, depth, digest))
+        """Return a completion, or ``None`` if it was not generated yet."""
+        return self._completions.get((task, key, depth, digest))
 
     def add(self, task: str, key: str, depth: int, digest: str, completion: Completion) -> None:
-        """Keep a text."""
-        self._known[task, key, depth, digest] = completion
+        """Store a completion."""
+        self._completions[task, key, depth, digest] = completion
         if self.path is None:
             return
         record = {"task": task, "key": key, "depth": depth, "digest": digest, **asdict(completion)}
@@ -59,17 +59,17 @@ class CompletionFile:
     def _read(self, path: Path) -> None:
         with file_errors(path, "read"):
             content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), 1):
+        complete = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(complete.splitlines(), 1):
             try:
                 record = json.loads(line)
-                at = (record["task"], record["key"], record["depth"], record["digest"])
-                self._known[at] = Completion(**{name: record[name] for name in _FIELDS})
+                key = (record["task"], record["key"], record["depth"], record["digest"])
+                self._completions[key] = Completion(**{name: record[name] for name in _FIELDS})
             except (ValueError, KeyError, TypeError) as error:
                 raise UserError(
-                    f"{path}:{number}: this line is no completion ({type(error).__name__}: {error}); "
-                    "remove it, and what it held is generated again"
+                    f"{path}:{number}: this line is not a completion ({type(error).__name__}: {error}). "
+                    "Remove the line; the evaluation generates its completion again"
                 ) from None
-        if len(whole) < len(content):  # else the next text would be appended to half a line
+        if len(complete) < len(content):  # else the next record would be appended to an incomplete line
             with path.open("r+b") as file:
-                file.truncate(len(whole))
+                file.truncate(len(complete))
