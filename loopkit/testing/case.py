@@ -6,6 +6,7 @@ import unittest
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def rule(
     return decorate
 
 
+@cache
 def checks_of(kind: str) -> dict[str, Check]:
     """The checks of a kind by name, in the order in which they make sense."""
     from loopkit.testing import checks

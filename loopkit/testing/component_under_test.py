@@ -51,7 +51,7 @@ class ComponentUnderTest:
     outcomes: dict[str, Exception | None] = field(default_factory=dict)
     memo: dict[Any, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def cls(self) -> type:
         """Its class."""
         return self.schema.load()

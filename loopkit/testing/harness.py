@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from loopkit.loop import IGNORE, PAD, Batch, Loops, Trajectory
 from loopkit.model import LoopedModel, build_model
@@ -98,9 +99,27 @@ def model(subject: ComponentUnderTest, dtype: torch.dtype = torch.float32, **par
     key = ("model", repr(sorted(parts.items())))
     if key not in subject.memo:
         subject.memo[key] = build(subject, **parts)
-    kept: LoopedModel = subject.memo[key]
-    copied = copy.deepcopy(kept, {id(kept.section): kept.section})
+    original: LoopedModel = subject.memo[key]
+    copied = _copy_module(original, {id(original.section): original.section})
+    assert isinstance(copied, LoopedModel)
     return copied.to(dtype).eval()
+
+
+def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """``copy.deepcopy`` of a module, three times as fast: it skips the empty dictionaries that torch keeps on each."""
+    if id(module) in memo:
+        copied: nn.Module = memo[id(module)]
+        return copied
+    copied = memo[id(module)] = module.__new__(type(module))
+    for name, value in vars(module).items():
+        if name == "_modules":
+            value = {key: None if child is None else _copy_module(child, memo) for key, child in value.items()}
+        elif type(value) in (dict, OrderedDict) and not value:
+            value = type(value)()
+        elif not isinstance(value, bool | int | float | str | None):
+            value = copy.deepcopy(value, memo)
+        vars(copied)[name] = value
+    return copied
 
 
 def tokens(rows: int = ROWS, length: int = LENGTH, seed: int = 0) -> Batch:

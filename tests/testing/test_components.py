@@ -38,14 +38,17 @@ def all_cases() -> list[Case]:
     return found
 
 
-@pytest.mark.parametrize("case", all_cases(), ids=str)
+CASES = all_cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")
 def test_conformance(case: Case) -> None:
     case()
 
 
 def test_no_component_and_no_kind_is_left_out() -> None:
-    subjects = {f"{case.subject.schema.kind}/{case.subject.schema.name}" for case in all_cases()}
+    subjects = {f"{case.subject.schema.kind}/{case.subject.schema.name}" for case in CASES}
     offers = {f"{offer.kind}/{offer.name}" for offer in catalog(plugins=False).offers}
     assert subjects == offers
     from loopkit.testing.case import checks_of
