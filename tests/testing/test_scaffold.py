@@ -25,6 +25,10 @@ def new(*words: object) -> str:
     return done.output
 
 
+TRAINING_RULES = {"engine step", "micro-batch", "ranks"}
+"""Rules that train with DeepSpeed. tests/e2e/test_every_template.py trains every template instead."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_package_of_every_kind_passes_the_kit_and_its_recipe_is_valid(kind: str, tmp_path: Path) -> None:
     said = new("plugin", "my-part", "--kind", kind, "--out", tmp_path)
@@ -33,7 +37,8 @@ def test_the_package_of_every_kind_passes_the_kit_and_its_recipe_is_valid(kind: 
     file = folder / "my_part" / f"{kind}.py"
     assert "emplate" not in file.read_text().replace("my_part", "")
     for case in cases(f"{file}:MyPart"):
-        assert case.passes() or case() is None, case
+        if case.check.name not in TRAINING_RULES:
+            assert case.passes() or case() is None, case
     recipe = load_recipe(folder / "my_part" / "recipes" / "my_part.yaml", plugins=[file], installed=False)
     assert kind == "exit" or any(spec.name == "my_part" for spec in recipe.specs.values())
     for source in folder.rglob("*.py"):

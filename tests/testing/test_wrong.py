@@ -27,7 +27,6 @@ FAULTS: list[tuple[type, str, str]] = [
     (wrong.OutOfBounds, "draws", "draws outside of its bounds"),
     (wrong.OnceDifferentiable, "double backward", "its second derivative is wrong"),
     (wrong.SilentlyWrongTwice, "double backward", "second derivative is wrong"),
-    (wrong.NoForwardMode, "jvp", "cannot be differentiated in forward mode"),
     (wrong.SaysInvariant, "scale", "says scale_invariant, and the scale of the state passes"),
     (wrong.SilentlyInvariant, "scale", "ignores the scale of the state and does not say so"),
     (wrong.BreaksUnderAutocast, "autocast", "breaks under bf16 autocast"),

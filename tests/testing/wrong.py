@@ -204,16 +204,11 @@ class _Square(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return 2 * ctx.saved_tensors[0] * grad
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return 2 * ctx.saved_tensors[0] * tangent
 
 
 @register("carry", "once_differentiable")
@@ -225,7 +220,7 @@ class OnceDifferentiable(Carry):
 
 
 class _Detached(torch.autograd.Function):
-    """tanh whose second derivative is silently wrong, and which has no forward mode."""
+    """tanh whose second derivative is silently wrong."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -238,17 +233,9 @@ class _Detached(torch.autograd.Function):
         return ctx.slope * grad
 
 
-@register("carry", "silently_wrong_twice", lacks={"jvp"})
+@register("carry", "silently_wrong_twice")
 class SilentlyWrongTwice(Carry):
     """Its second derivative misses a term."""
-
-    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
-        return _Detached.apply(s)
-
-
-@register("carry", "no_forward_mode", lacks={"double_backward"})
-class NoForwardMode(Carry):
-    """Cannot be differentiated forwards, and does not say so."""
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         return _Detached.apply(s)

@@ -1,4 +1,4 @@
-"""Modules of the loop: one application of the recurrence can be differentiated forwards, and twice."""
+"""Modules of the loop: one application of the recurrence can be differentiated twice."""
 
 from __future__ import annotations
 
@@ -16,21 +16,6 @@ CLOSE = 1e-5
 """Relative difference in fp64, of products whose exact values are equal; central differences reach 1e-8."""
 
 STEP = 1e-5
-
-
-@rule("jvp", (*LOOP, "gate", "position"), after=("in place", "keeps nothing", "seed"))
-def jvp(subject: ComponentUnderTest) -> None:
-    """Forward-mode differentiation works and agrees with the backward pass, or it says lacks={"jvp"}."""
-    if subject.lacks("jvp"):
-        raise NotChecked("it says that it lacks jvp")
-    apply, c = _application(subject)
-    hint = 'give a torch.autograd.Function setup_context() and jvp(); or state lacks={"jvp"}'
-    v, w = _direction(c, 1), _direction(apply(c), 2)
-    with saying("it cannot be differentiated in forward mode", hint):
-        forward = torch.func.jvp(apply, (c,), (v,))[1]
-    held = c.clone().requires_grad_()
-    (backward,) = torch.autograd.grad((apply(held) * w).sum(), held)
-    _agree("forward-mode and backward differentiation disagree", (forward * w).sum(), (backward * v).sum(), hint)
 
 
 @rule("double backward", (*LOOP, "gate", "position"), after=("in place", "keeps nothing", "seed"))
