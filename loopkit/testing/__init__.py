@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from loopkit.testing.case import Violation as Violation
     from loopkit.testing.case import cases as cases
     from loopkit.testing.case import check as check
-    from loopkit.testing.component_under_test import NoSubject as NoSubject
+    from loopkit.testing.component_under_test import ComponentNotFound as ComponentNotFound
 
 _HOMES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {
-    "NoSubject": "component_under_test"
+    "ComponentNotFound": "component_under_test"
 }
 
-__all__ = ["Case", "NoSubject", "NotChecked", "Violation", "cases", "check"]
+__all__ = ["Case", "ComponentNotFound", "NotChecked", "Violation", "cases", "check"]
 
 
 def __getattr__(name: str) -> Any:

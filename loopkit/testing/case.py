@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.registry import KINDS
-from loopkit.testing.component_under_test import ComponentUnderTest, find
+from loopkit.testing.component_under_test import ComponentUnderTest, find_component
 
 LOOP = ("block", "core", "injection", "carry", "readout", "attention", "mlp", "norm", "placement")
 """Kinds that are modules inside the loop, or read its state."""
@@ -19,7 +19,7 @@ LOOP = ("block", "core", "injection", "carry", "readout", "attention", "mlp", "n
 MODULES = (*LOOP, "position", "start", "gate")
 """Kinds that are modules of a model."""
 
-EVERYTHING = tuple(KINDS)
+ALL_KINDS = tuple(KINDS)
 
 
 class Violation(AssertionError):
@@ -41,7 +41,7 @@ class NotChecked(unittest.SkipTest):
     """A check that does not apply, or that an earlier failure makes meaningless; test runners show it as skipped."""
 
 
-class NotHere(NotChecked):
+class MissingDependency(NotChecked):
     """Something that the component needs is not installed, so nothing that follows can be checked either."""
 
 
@@ -116,7 +116,7 @@ class Case:
         """Whether the check, and those before it, hold."""
         try:
             self()
-        except NotHere:
+        except MissingDependency:
             return False
         except NotChecked as reason:
             return "failed before" not in str(reason)
@@ -165,7 +165,7 @@ def cases(
     Raises:
         NoSubject: If there is no such component.
     """
-    subject = find(component, options, model, plugins)
+    subject = find_component(component, options, model, plugins)
     return [Case(subject, check) for check in checks_of(subject.schema.kind).values()]
 
 
@@ -195,7 +195,7 @@ def check(
 
 
 @contextmanager
-def saying(what: str, hint: str = "") -> Iterator[None]:
+def report_as_violation(what: str, hint: str = "") -> Iterator[None]:
     """Turn whatever the component raises inside into a violation of a rule, with the exception as its cause."""
     try:
         yield

@@ -19,7 +19,7 @@ from loopkit.registry.catalog import Catalog, ComponentError, Offer, catalog
 from loopkit.registry.schema import Provider, Schema
 from loopkit.registry.source import read_components
 from loopkit.registry.spec import Spec
-from loopkit.testing.options import Variant, complete, variants
+from loopkit.testing.variants import Variant, complete, variants
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = "conformance"
@@ -27,7 +27,7 @@ MARKER = "conformance"
 that takes some texts alone also ``"texts": [...]``."""
 
 
-class NoSubject(UserError):
+class ComponentNotFound(UserError):
     """What should be tested cannot be found, or is no component."""
 
 
@@ -115,7 +115,7 @@ class ComponentUnderTest:
         return f"{self.schema.kind} '{self.schema.name}' ({self.schema.file}:{self.schema.line})"
 
 
-def find(
+def find_component(
     component: str | type,
     options: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
@@ -134,9 +134,9 @@ def find(
         assert isinstance(subject.cls, type)
     if unknown := set(subject.given) - set(schema.options):
         names = ", ".join(schema.options) or "none"
-        raise NoSubject(f"{subject} has no option {', '.join(sorted(unknown))}; options: {names}")
+        raise ComponentNotFound(f"{subject} has no option {', '.join(sorted(unknown))}; options: {names}")
     if unknown := set(subject.around) - set(KINDS):
-        raise NoSubject(f"{', '.join(sorted(unknown))}: no kind is called so; surroundings are given by kind")
+        raise ComponentNotFound(f"{', '.join(sorted(unknown))}: no kind is called so; surroundings are given by kind")
     return subject
 
 
@@ -146,7 +146,7 @@ def _of_text(text: str, known: Catalog) -> tuple[Schema, Catalog]:
         return _registered(text, known)
     if place.endswith(".py"):
         if not Path(place).is_file():
-            raise NoSubject(f"there is no file {place}")
+            raise ComponentNotFound(f"there is no file {place}")
         return _of_file(Path(place).resolve(), name, Provider(Path(place).stem, "", ""), known)
     sys.path.insert(0, "")  # as `python -m pytest` has it: the package under test may lie in the current folder
     try:
@@ -157,7 +157,7 @@ def _of_text(text: str, known: Catalog) -> tuple[Schema, Catalog]:
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
         there = [n for n, v in vars(module).items() if isinstance(v, type) and "registration" in vars(v)]
-        raise NoSubject(f"{place} has no class {name}; its components: {', '.join(there) or 'none'}")
+        raise ComponentNotFound(f"{place} has no class {name}; its components: {', '.join(there) or 'none'}")
     return _of_class(cls, known)
 
 
@@ -168,12 +168,14 @@ def _importing(place: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         if error.name is not None and place.startswith(error.name):
-            raise NoSubject(f"no module is called {place}; install the package, or start in its folder") from None
-        raise NoSubject(f"{place} cannot be imported: {error}{_line(error)}") from error
+            raise ComponentNotFound(
+                f"no module is called {place}; install the package, or start in its folder"
+            ) from None
+        raise ComponentNotFound(f"{place} cannot be imported: {error}{_line(error)}") from error
     except UserError as error:
-        raise NoSubject(str(error)) from error
+        raise ComponentNotFound(str(error)) from error
     except Exception as error:
-        raise NoSubject(f"{place} cannot be imported: {type(error).__name__}: {error}{_line(error)}") from error
+        raise ComponentNotFound(f"{place} cannot be imported: {type(error).__name__}: {error}{_line(error)}") from error
 
 
 def _line(error: Exception) -> str:
@@ -195,18 +197,18 @@ def _registered(text: str, known: Catalog) -> tuple[Schema, Catalog]:
             if kinds
             else "; write module:Class, file.py:Class, kind/name"
         )
-        raise NoSubject(f"{text!r} names {'several components' if kinds else 'no component'}{also}")
+        raise ComponentNotFound(f"{text!r} names {'several components' if kinds else 'no component'}{also}")
     try:
         return known.get(kinds[0], name if slash else text), known
     except ComponentError as error:
-        raise NoSubject(f"{error}; {getattr(error, 'hint', '')}") from None
+        raise ComponentNotFound(f"{error}; {getattr(error, 'hint', '')}") from None
 
 
 def _of_class(cls: type, known: Catalog) -> tuple[Schema, Catalog]:
     if "registration" not in vars(cls):
-        raise NoSubject(f'{cls.__module__}.{cls.__qualname__} carries no @register("kind", "name")')
+        raise ComponentNotFound(f'{cls.__module__}.{cls.__qualname__} carries no @register("kind", "name")')
     if "<locals>" in cls.__qualname__:
-        raise NoSubject(f"{cls.__qualname__} stands inside a function; a component is a class of a module")
+        raise ComponentNotFound(f"{cls.__qualname__} stands inside a function; a component is a class of a module")
     file = Path(inspect.getfile(cls)).resolve()
     local = cls.__module__.startswith("loopkit_local_")
     module = "" if local else cls.__module__
@@ -220,7 +222,7 @@ def _of_file(file: Path, name: str, provider: Provider, known: Catalog) -> tuple
             return offer.schema, known
     schemas = {schema.qualname: schema for schema in read_components(file, provider)}
     if name not in schemas:
-        raise NoSubject(f"{file} has no component {name}; components: {', '.join(schemas) or 'none'}")
+        raise ComponentNotFound(f"{file} has no component {name}; components: {', '.join(schemas) or 'none'}")
     there = {(offer.kind, offer.name, offer.file and offer.file.resolve()) for offer in known.offers}
     added = [
         Offer(schema.kind, schema.name, provider, file, schema)

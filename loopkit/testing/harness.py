@@ -16,7 +16,7 @@ from loopkit.recipe import component
 from loopkit.recipe.format import EmbeddingConfig, HeadConfig, ModelConfig, StageConfig
 from loopkit.recipe.validation.combinations import PROVIDED_BY_TRAINER
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.options import complete
+from loopkit.testing.variants import complete
 
 WIDTH, VOCABULARY, LENGTH, LOOPS, ROWS = 16, 23, 12, 3, 3
 
@@ -36,7 +36,7 @@ PARTS: dict[str, Any] = {
 OF_A_BLOCK = ("attention", "mlp", "norm", "placement")
 
 
-def section(subject: ComponentUnderTest, options: Mapping[str, Any] | None = None, **parts: Any) -> ModelConfig:
+def model_config(subject: ComponentUnderTest, options: Mapping[str, Any] | None = None, **parts: Any) -> ModelConfig:
     """The ``model`` section that has the subject in its place.
 
     Args:
@@ -79,7 +79,7 @@ def _providers(subject: ComponentUnderTest) -> dict[str, Any]:
     return found
 
 
-def build(
+def build_model_around(
     subject: ComponentUnderTest,
     options: Mapping[str, Any] | None = None,
     *,
@@ -90,15 +90,15 @@ def build(
 ) -> LoopedModel:
     """A new model around the subject, in evaluation mode."""
     sizes = {"vocabulary": VOCABULARY, "max_length": LENGTH, "max_loops": max_loops}
-    return build_model(section(subject, options, **parts), **sizes, seed=seed, device=device).eval()
+    return build_model(model_config(subject, options, **parts), **sizes, seed=seed, device=device).eval()
 
 
-def model(subject: ComponentUnderTest, dtype: torch.dtype = torch.float32, **parts: Any) -> LoopedModel:
+def default_model(subject: ComponentUnderTest, dtype: torch.dtype = torch.float32, **parts: Any) -> LoopedModel:
     """A model around the subject's default variant, in evaluation mode: the same weights each time, and a copy of its
     own, so that what one check does to it never shows in another."""
     key = ("model", repr(sorted(parts.items())))
     if key not in subject.memo:
-        subject.memo[key] = build(subject, **parts)
+        subject.memo[key] = build_model_around(subject, **parts)
     original: LoopedModel = subject.memo[key]
     copied = _copy_module(original, {id(original.section): original.section})
     assert isinstance(copied, LoopedModel)
@@ -122,13 +122,13 @@ def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     return copied
 
 
-def tokens(rows: int = ROWS, length: int = LENGTH, seed: int = 0) -> Batch:
+def random_batch(rows: int = ROWS, length: int = LENGTH, seed: int = 0) -> Batch:
     """Random tokens, each labelled with the next."""
     drawn = torch.randint(0, VOCABULARY, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
     return Batch.of(drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous())
 
 
-def uneven(seed: int = 0) -> Batch:
+def uneven_batch(seed: int = 0) -> Batch:
     """Four sequences of very unequal lengths and contents, padding after them, not all of their tokens scored."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor([8, 6, 3, 1])[:, None]
@@ -140,14 +140,14 @@ def uneven(seed: int = 0) -> Batch:
     return Batch(drawn[:, :-1].contiguous(), labels, positions, torch.arange(4) + 4 * seed)
 
 
-def altered(batch: Batch, first: int) -> Batch:
+def change_tokens(batch: Batch, first: int) -> Batch:
     """The same sequences with other tokens from place ``first`` on."""
     changed = batch.tokens.clone()
     changed[:, first:] = (changed[:, first:] + 1) % VOCABULARY
     return Batch.of(changed, batch.labels, sample=batch.sample)
 
 
-def padded(batch: Batch, *, left: int = 0, right: int = 0) -> Batch:
+def pad_batch(batch: Batch, *, left: int = 0, right: int = 0) -> Batch:
     """The same sequences with padding before or after them."""
     rows = len(batch)
 
@@ -158,14 +158,18 @@ def padded(batch: Batch, *, left: int = 0, right: int = 0) -> Batch:
     return Batch(wide(batch.tokens, 5), labels, places, batch.sample)
 
 
-def run(model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any) -> Trajectory:
+def run_model(
+    model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any
+) -> Trajectory:
     """One pass; the global random numbers are the same each time unless ``seed`` differs."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # the CPU's; seeding every device there might be takes longer
         return model.run(batch, loops or Loops.fixed(LOOPS), **more)
 
 
-def logits(model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any) -> Tensor:
+def compute_logits(
+    model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any
+) -> Tensor:
     """Logits of every loop, ``[K, B, T, V]``."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -173,7 +177,7 @@ def logits(model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed
         return torch.stack([t.logits(k) for k in range(1, t.reached + 1)])
 
 
-def loss(t: Trajectory) -> Tensor:
+def compute_loss(t: Trajectory) -> Tensor:
     """A loss that reads every loop, and the gate where there is one."""
     total = t.nll(range(1, t.reached + 1)).mean()
     if any(True for _ in t.model.gate.parameters()):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from loopkit.registry.catalog import catalog
-from loopkit.testing import NoSubject, Violation, cases, check
-from loopkit.testing.component_under_test import find
-from loopkit.testing.options import complete, variants
+from loopkit.testing import ComponentNotFound, Violation, cases, check
+from loopkit.testing.component_under_test import find_component
+from loopkit.testing.variants import complete, variants
 from tests.testing import right, wrong
 
 
@@ -56,12 +56,12 @@ def test_a_class_of_a_function_is_refused() -> None:
     class Inner(Identity): ...
 
     Inner.registration = Identity.registration  # type: ignore[attr-defined]
-    with pytest.raises(NoSubject, match="stands inside a function"):
-        find(Inner)
+    with pytest.raises(ComponentNotFound, match="stands inside a function"):
+        find_component(Inner)
 
 
 def test_a_class_says_what_the_kit_needs() -> None:
-    subject = find(wrong.KeepsState)
+    subject = find_component(wrong.KeepsState)
     wrong.KeepsState.conformance = {"options": {}, "model": {"start": "zeros"}}  # type: ignore[attr-defined]
     try:
         assert subject.around == {"start": "zeros"}

@@ -11,11 +11,11 @@ from loopkit.loop import Loops
 from loopkit.recipe import RecipeError, component
 from loopkit.registry import KINDS, MissingPackage
 from loopkit.registry.spec import Spec
-from loopkit.testing.case import EVERYTHING, MODULES, NotHere, Violation, rule, saying
+from loopkit.testing.case import ALL_KINDS, MODULES, MissingDependency, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import BLOCK, LENGTH, LOOPS, VOCABULARY, WIDTH, build, tokens
-from loopkit.testing.harness import logits as logits_of
-from loopkit.testing.options import Unguessable, Variant
+from loopkit.testing.harness import BLOCK, LENGTH, LOOPS, VOCABULARY, WIDTH, build_model_around, random_batch
+from loopkit.testing.harness import compute_logits as logits_of
+from loopkit.testing.variants import Unguessable, Variant
 
 
 def wiring(subject: ComponentUnderTest) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def wiring(subject: ComponentUnderTest) -> dict[str, Any]:
     return {name: known[name] for name in KINDS[subject.schema.kind].wiring}
 
 
-@rule("builds", EVERYTHING, after=("signature",))
+@rule("builds", ALL_KINDS, after=("signature",))
 def builds(subject: ComponentUnderTest) -> None:
     """It builds at its defaults, with every declared choice, and with each optional part."""
     try:
@@ -58,7 +58,7 @@ def _build(subject: ComponentUnderTest, variant: Variant) -> None:
     try:
         subject.build(variant.options, **wiring(subject))
     except MissingPackage as error:
-        raise NotHere(str(error)) from None
+        raise MissingDependency(str(error)) from None
     except RecipeError as error:
         raise Violation(f"its own options are refused{where}", str(error)) from error
     except (ValueError, OSError) as error:
@@ -76,7 +76,7 @@ def meta(subject: ComponentUnderTest) -> None:
     for variant in subject.variants:
         if not variant.strict:
             continue
-        with saying(f"it does not build on meta{_with(variant)}", hint), torch.device("meta"):
+        with report_as_violation(f"it does not build on meta{_with(variant)}", hint), torch.device("meta"):
             built = subject.build(variant.options, **wiring(subject))
         assert isinstance(built, nn.Module)
         _nothing_loose(built)
@@ -108,8 +108,8 @@ def _nothing_real(built: nn.Module, variant: Variant) -> None:
 def runs_on_meta(subject: ComponentUnderTest) -> None:
     """A model with it runs on the meta device, as `plan` does to count its cost."""
     hint = "do not look at values: no .item(), no Python branch on a tensor, no boolean indexing"
-    with saying("a model with it does not run on meta", hint), torch.no_grad():
-        around = build(subject, device="meta")
-        shape = logits_of(around, tokens().to("meta"), Loops.fixed(1)).shape
+    with report_as_violation("a model with it does not run on meta", hint), torch.no_grad():
+        around = build_model_around(subject, device="meta")
+        shape = logits_of(around, random_batch().to("meta"), Loops.fixed(1)).shape
     if shape[0] != 1 or shape[-1] != VOCABULARY:
         raise Violation("a model with it gives logits of a wrong shape on meta", str(list(shape)))

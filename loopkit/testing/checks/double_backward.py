@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from loopkit.testing.case import LOOP, NotChecked, Violation, rule, saying
+from loopkit.testing.case import LOOP, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, model, run, tokens
+from loopkit.testing.harness import LOOPS, default_model, random_batch, run_model
 
 CLOSE = 1e-5
 """Relative difference in fp64, of products whose exact values are equal; central differences reach 1e-8."""
@@ -36,7 +36,7 @@ def double_backward(subject: ComponentUnderTest) -> None:
         'or state lacks={"double_backward"}: recipes that differentiate twice then refuse it'
     )
     held = c.clone().requires_grad_()
-    with saying("its backward pass cannot be differentiated", hint):
+    with report_as_violation("its backward pass cannot be differentiated", hint):
         value = slope(held, True)
         second = torch.zeros_like(c)
         if value.requires_grad:  # where not, it claims to be linear in the state
@@ -49,9 +49,9 @@ def double_backward(subject: ComponentUnderTest) -> None:
 def _application(subject: ComponentUnderTest) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """What is differentiated, in fp64, and where: the recurrence; of a gate, its logit."""
     parts = {"carry": "readout"} if subject.schema.kind == "readout" else {}
-    around = model(subject, torch.float64, **parts)
+    around = default_model(subject, torch.float64, **parts)
     with torch.no_grad():
-        t = run(around, tokens(rows=2, length=5))
+        t = run_model(around, random_batch(rows=2, length=5))
         c = t.carried(LOOPS).detach()
     if subject.schema.kind != "gate":
         return t.step, c

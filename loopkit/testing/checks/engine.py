@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from loopkit.testing.calls import parts_of
-from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
+from loopkit.testing.case import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.engine_run import TRAINED, Plan, alone, difference, engine_variants, train
-from loopkit.testing.harness import build
-from loopkit.testing.options import Variant
-from loopkit.testing.ranks import RankFailed, train_on_two_ranks
+from loopkit.testing.harness import build_model_around
+from loopkit.testing.rank_pair import RankFailed, train_on_two_ranks
+from loopkit.testing.recording import find_instances
+from loopkit.testing.training_run import TRAINED, TrainingPlan, engine_variants, first_difference, join_alone, train
+from loopkit.testing.variants import Variant
 
 BEFORE = (
     *("builds", "gradient", "only tallies change", "seed", "causal", "batch", "padding"),
@@ -31,8 +31,8 @@ STEPS_WITH_BUFFERS, STEPS = 5, 2
 def engine_step(subject: ComponentUnderTest) -> None:
     """The training engine takes steps with it; its numbers stay finite, and what is frozen stays as it is."""
     for variant in engine_variants(subject):
-        with saying(f"the training engine cannot take a step with it{_with(variant)}"):
-            after = _alone(subject, Plan(variant.options))
+        with report_as_violation(f"the training engine cannot take a step with it{_with(variant)}"):
+            after = _alone(subject, TrainingPlan(variant.options))
         bad = [name for name, value in after.items() if not value.isfinite().all()]
         if bad:
             raise Violation(f"'{bad[0]}' is not finite after two steps of training{_with(variant)}")
@@ -41,13 +41,13 @@ def engine_step(subject: ComponentUnderTest) -> None:
 
 
 def _frozen(subject: ComponentUnderTest, variant: Variant) -> None:
-    before = build(subject, variant.options)
-    own = {id(p) for part in parts_of(subject, before) for p in part.parameters()}
+    before = build_model_around(subject, variant.options)
+    own = {id(p) for part in find_instances(subject, before) for p in part.parameters()}
     names = [name for name, parameter in before.named_parameters() if id(parameter) in own]
     if not names:
         return
-    with saying(f"the training engine cannot take a step with it{_with(variant)} where it is frozen"):
-        after = _alone(subject, Plan(variant.options, frozen=True))
+    with report_as_violation(f"the training engine cannot take a step with it{_with(variant)} where it is frozen"):
+        after = _alone(subject, TrainingPlan(variant.options, frozen=True))
     moved = [name for name in names if not torch.equal(after[f"model.{name}"], before.get_parameter(name))]
     if moved:
         hint = "leave requires_grad of parameters alone: train.trainable sets it"
@@ -60,12 +60,14 @@ def micro_batch(subject: ComponentUnderTest) -> None:
     for variant in engine_variants(subject):
         if not _any_split(subject, variant):
             raise NotChecked("its numbers follow from how the batch is split, or amplify rounding")
-        whole = _alone(subject, Plan(variant.options))
+        whole = _alone(subject, TrainingPlan(variant.options))
         padding = 0 if subject.lacks("padding") else 3
-        found = difference(_alone(subject, Plan(variant.options, micro=1, padding=padding)), whole, TOLERANCE)
+        found = first_difference(
+            _alone(subject, TrainingPlan(variant.options, micro=1, padding=padding)), whole, TOLERANCE
+        )
         if found is not None:
-            wide = _alone(subject, Plan(variant.options, padding=padding))
-            what = "the micro-batch" if difference(wide, whole, TOLERANCE) is None else "padding"
+            wide = _alone(subject, TrainingPlan(variant.options, padding=padding))
+            what = "the micro-batch" if first_difference(wide, whole, TOLERANCE) is None else "padding"
             hint = (
                 "buffers: add real tokens to a loopkit.loop.Tally in forward, and set them in update_buffers(); "
                 "losses: give means over what mean_over says, with padding left out"
@@ -77,17 +79,21 @@ def micro_batch(subject: ComponentUnderTest) -> None:
 def ranks(subject: ComponentUnderTest) -> None:
     """Trained on two ranks, its weights and buffers are equal on both, and those of one rank."""
     for variant in engine_variants(subject):
-        buffers = any(True for part in parts_of(subject, build(subject, variant.options)) for _ in part.buffers())
-        plan = Plan(variant.options, steps=STEPS_WITH_BUFFERS if buffers else STEPS)
+        buffers = any(
+            True
+            for part in find_instances(subject, build_model_around(subject, variant.options))
+            for _ in part.buffers()
+        )
+        plan = TrainingPlan(variant.options, steps=STEPS_WITH_BUFFERS if buffers else STEPS)
         try:
             first, second = train_on_two_ranks(subject, replace(plan, micro=1))
         except RankFailed as error:
             raise Violation(f"it cannot be trained on two ranks{_with(variant)}", str(error)) from None
-        if (found := difference(first, second, 0.0)) is not None:
+        if (found := first_difference(first, second, 0.0)) is not None:
             hint = "draw no random number of your own, and set buffers from tallies alone: these are summed over ranks"
             raise Violation(f"two ranks differ after training{_with(variant)}", _seen(*found), hint)
         if _any_split(subject, variant):
-            found = difference(first, _alone(subject, plan), TOLERANCE)
+            found = first_difference(first, _alone(subject, plan), TOLERANCE)
             if found is not None:
                 raise Violation(f"two ranks come to other numbers than one{_with(variant)}", _seen(*found))
 
@@ -105,11 +111,11 @@ def _any_split(subject: ComponentUnderTest, variant: Variant) -> bool:
     return True
 
 
-def _alone(subject: ComponentUnderTest, plan: Plan) -> dict[str, Tensor]:
+def _alone(subject: ComponentUnderTest, plan: TrainingPlan) -> dict[str, Tensor]:
     """What one rank comes to; checks share it."""
     key = ("alone", repr(plan))
     if key not in subject.memo:
-        subject.memo[key] = train(subject, plan, alone())
+        subject.memo[key] = train(subject, plan, join_alone())
     found: dict[str, Tensor] = subject.memo[key]
     return found
 

@@ -11,9 +11,20 @@ from torch import Tensor
 
 from loopkit.loop import Batch, FullCache, Loops, update_buffers
 from loopkit.model import load_weights, save_weights
-from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
+from loopkit.testing.case import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LENGTH, LOOPS, altered, build, logits, loss, model, padded, run, tokens
+from loopkit.testing.harness import (
+    LENGTH,
+    LOOPS,
+    build_model_around,
+    change_tokens,
+    compute_logits,
+    compute_loss,
+    default_model,
+    pad_batch,
+    random_batch,
+    run_model,
+)
 
 TOLERANCE = 2e-5
 """Of fp32 logits of order 1, summed in another order."""
@@ -31,11 +42,11 @@ def difference(left: Tensor, right: Tensor) -> float:
 @torch.no_grad()
 def keeps_nothing(subject: ComponentUnderTest) -> None:
     """In evaluation it keeps nothing from one call to the next."""
-    around = model(subject)
+    around = default_model(subject)
     before = {name: value.clone() for name, value in [*around.named_parameters(), *around.named_buffers()]}
-    first = logits(around, tokens())
-    logits(around, tokens(seed=1))
-    again = logits(around, tokens())
+    first = compute_logits(around, random_batch())
+    compute_logits(around, random_batch(seed=1))
+    again = compute_logits(around, random_batch())
     hint = "let buffers change only `if self.training`, and pass what a loop needs through its arguments"
     if not torch.equal(first, again):
         seen = f"the same tokens give logits that differ by {difference(again, first):.1e} after another batch"
@@ -50,20 +61,22 @@ def keeps_nothing(subject: ComponentUnderTest) -> None:
 @torch.no_grad()
 def seed(subject: ComponentUnderTest) -> None:
     """In evaluation its numbers follow from the seed alone, and from no global random state."""
-    first, other = (logits(model(subject), tokens(), seed=number) for number in (1, 2))
+    first, other = (compute_logits(default_model(subject), random_batch(), seed=number) for number in (1, 2))
     hint = "draw from step.noise, which is keyed by seed, step, sample and position, and from nothing else"
     if not torch.equal(first, other):
         raise Violation(
             "its numbers do not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint
         )
-    keyed = logits(model(subject), tokens(), noise_key=(7, 0))
+    keyed = compute_logits(default_model(subject), random_batch(), noise_key=(7, 0))
     draws, stated = not torch.equal(keyed, first), subject.traits.get("noise", False)
     if draws and stated is not True:
         raise Violation("it draws from step.noise and does not say so", hint="@register(..., noise=True)")
     if stated is True and not draws:
         raise Violation("it says noise=True, and another seed gives the same numbers", hint=hint)
     if stated == "training":
-        trained = [logits(model(subject).train(), tokens(), noise_key=(number, 0)) for number in (0, 7)]
+        trained = [
+            compute_logits(default_model(subject).train(), random_batch(), noise_key=(number, 0)) for number in (0, 7)
+        ]
         if torch.equal(*trained):
             raise Violation('it says noise="training", and in training another seed gives the same numbers', hint=hint)
 
@@ -76,7 +89,10 @@ def causal(subject: ComponentUnderTest) -> None:
     if stated is False:
         raise NotChecked("it says that it is not causal")
     for training in (False, True) if stated is True else (False,):
-        found = [logits(model(subject).train(training), batch) for batch in (tokens(), altered(tokens(), 7))]
+        found = [
+            compute_logits(default_model(subject).train(training), batch)
+            for batch in (random_batch(), change_tokens(random_batch(), 7))
+        ]
         moved = difference(found[1][:, :, :7], found[0][:, :, :7])
         if moved > TOLERANCE:
             mode = "training" if training else "evaluation"
@@ -92,9 +108,9 @@ def causal(subject: ComponentUnderTest) -> None:
 @torch.no_grad()
 def batch(subject: ComponentUnderTest) -> None:
     """In evaluation a sequence's numbers do not depend on the others in its batch."""
-    data = tokens(rows=4)
-    whole = logits(model(subject), data)
-    parts = torch.cat([logits(model(subject), part) for part in data.split(1)], dim=1)
+    data = random_batch(rows=4)
+    whole = compute_logits(default_model(subject), data)
+    parts = torch.cat([compute_logits(default_model(subject), part) for part in data.split(1)], dim=1)
     if (gap := difference(parts, whole)) > TOLERANCE:
         seen = f"alone and in a batch of 4, logits differ by {gap:.1e}"
         raise Violation("a sequence's numbers depend on its batch", seen, "look for a mean or a norm over dimension 0")
@@ -106,10 +122,10 @@ def padding(subject: ComponentUnderTest) -> None:
     """Padding before or after a sequence changes nothing of it, and gives finite numbers."""
     if subject.lacks("padding"):
         raise NotChecked("it says that it lacks padding")
-    data = tokens(length=6)
-    plain = logits(model(subject), data)
+    data = random_batch(length=6)
+    plain = compute_logits(default_model(subject), data)
     for left, right in ((3, 0), (0, 3)):
-        got = logits(model(subject), padded(data, left=left, right=right))[:, :, left : left + 6]
+        got = compute_logits(default_model(subject), pad_batch(data, left=left, right=right))[:, :, left : left + 6]
         if (gap := difference(got, plain)) > TOLERANCE:
             side = "before" if left else "after"
             hint = (
@@ -126,14 +142,14 @@ def cache(subject: ComponentUnderTest) -> None:
         raise NotChecked("it says that it lacks the cache")
     if subject.traits.get("causal", True) is False:
         raise NotChecked("it says that it is not causal")
-    data, around = tokens(), model(subject)
-    whole, kept = logits(around, data), FullCache(len(data))
+    data, around = random_batch(), default_model(subject)
+    whole, kept = compute_logits(around, data), FullCache(len(data))
     hint = (
         "ask step.cache.extend((step.k, self.layer), keys, values, step.positions, step.rows), and mask by positions; "
         'or state lacks={"cache"}'
     )
-    with saying("it does not run with a cache", hint):
-        pieces = [logits(around, _piece(data, *ends), cache=kept) for ends in ((0, 5), (5, 6), (6, LENGTH))]
+    with report_as_violation("it does not run with a cache", hint):
+        pieces = [compute_logits(around, _piece(data, *ends), cache=kept) for ends in ((0, 5), (5, 6), (6, LENGTH))]
     if (gap := difference(torch.cat(pieces, dim=2), whole)) > TOLERANCE:
         raise Violation("decoding with a cache disagrees with the full pass", f"logits differ by {gap:.1e}", hint)
 
@@ -151,12 +167,12 @@ def depth(subject: ComponentUnderTest) -> None:
     """One pass of K loops holds every shorter one, or its registration says uses_total."""
     more = LOOPS + 1  # what enters loop 2 of 3 shows in loop 3, and there only against a longer run
     parts: dict[str, Any] = {"carry": "readout"} if subject.schema.kind == "readout" else {}  # only there it can matter
-    around = build(subject, max_loops=more, **parts)
+    around = build_model_around(subject, max_loops=more, **parts)
     if not around.depth_free:
         raise NotChecked("it says that its value inside the loop depends on the number of loops")
-    t = run(around, tokens(rows=2), Loops.fixed(more))
+    t = run_model(around, random_batch(rows=2), Loops.fixed(more))
     for k in range(1, more):
-        alone = run(around, tokens(rows=2), Loops.fixed(k))
+        alone = run_model(around, random_batch(rows=2), Loops.fixed(k))
         if (gap := difference(t.logits(k, at=k), alone.logits(k))) > TOLERANCE:
             seen = f"loop {k} of {more} differs from a run of {k} by {gap:.1e}"
             hint = "look for step.loops.total, step.t or `at`; @register(..., uses_total=True) if it is meant so"
@@ -166,19 +182,19 @@ def depth(subject: ComponentUnderTest) -> None:
 @rule("save and load", MODULES, after=(*BEFORE, "only tallies change"))
 def save_and_load(subject: ComponentUnderTest) -> None:
     """After some training, a file holds everything that its numbers depend on."""
-    around = model(subject).train()
+    around = default_model(subject).train()
     optimizer = torch.optim.SGD(around.parameters(), lr=0.01)
     for number in range(2):
-        loss(run(around, tokens(seed=number))).backward()
+        compute_loss(run_model(around, random_batch(seed=number))).backward()
         optimizer.step()
         update_buffers(around)
     around.eval()
     with torch.no_grad(), TemporaryDirectory() as folder:
         file = Path(folder) / "weights.safetensors"
         save_weights(around, file)
-        empty = build(subject, seed=None)
+        empty = build_model_around(subject, seed=None)
         load_weights(empty, file)
-        restored, kept = logits(empty, tokens()), logits(around, tokens())
+        restored, kept = compute_logits(empty, random_batch()), compute_logits(around, random_batch())
     if not torch.equal(restored, kept):
         seen = f"logits differ by {difference(restored, kept):.1e} after a way through a file"
         hint = "everything that counts must be a parameter or a buffer, and not persistent=False"

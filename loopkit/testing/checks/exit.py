@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from loopkit.loop import Batch, Trajectory
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LENGTH, LOOPS, ROWS, model, run, tokens
+from loopkit.testing.harness import LENGTH, LOOPS, ROWS, default_model, random_batch, run_model
 
 KIND = ("exit",)
 
 
 def scores(subject: ComponentUnderTest, batch: Batch | None = None) -> Tensor:
     """Scores of every loop of one finished pass, ``[K, B, T]``."""
-    part, t = subject.build(), run(model(subject), tokens() if batch is None else batch)
+    part, t = subject.build(), run_model(default_model(subject), random_batch() if batch is None else batch)
     return torch.stack([part.score(t, k) for k in range(1, LOOPS + 1)])
 
 
@@ -34,9 +34,11 @@ def declares(subject: ComponentUnderTest) -> None:
 @torch.no_grad()
 def score(subject: ComponentUnderTest) -> None:
     """Its score is fp32 for each token, and a number or minus infinity."""
-    part, t = subject.build(), run(model(subject), tokens())
+    part, t = subject.build(), run_model(default_model(subject), random_batch())
     for k in range(1, LOOPS + 1):
-        with saying(f"it gives no score of loop {k}", "what compares with an earlier loop gives minus infinity at 1"):
+        with report_as_violation(
+            f"it gives no score of loop {k}", "what compares with an earlier loop gives minus infinity at 1"
+        ):
             found = part.score(t, k)
         if found.shape != (ROWS, LENGTH) or found.dtype != torch.float32:
             raise Violation(f"its score of loop {k} is not fp32 [B, T]", f"{found.dtype} {list(found.shape)}")
@@ -57,9 +59,9 @@ def loops_so_far(subject: ComponentUnderTest) -> None:
         live.append(part.score(t, k).clone())
         return torch.zeros(ROWS, dtype=torch.bool)
 
-    with saying("it looks at a loop that has not run yet", hint):
-        run(model(subject), tokens(), stop=stop)
-    later = run(model(subject), tokens(), intervene=lambda s, k: s if k < LOOPS else s * 3 + 1)
+    with report_as_violation("it looks at a loop that has not run yet", hint):
+        run_model(default_model(subject), random_batch(), stop=stop)
+    later = run_model(default_model(subject), random_batch(), intervene=lambda s, k: s if k < LOOPS else s * 3 + 1)
     whole = scores(subject)
     for k, here in enumerate(live[: LOOPS - 1], 1):
         for other in (whole[k - 1], part.score(later, k)):
@@ -71,11 +73,15 @@ def loops_so_far(subject: ComponentUnderTest) -> None:
 @torch.no_grad()
 def batch(subject: ComponentUnderTest) -> None:
     """A sequence's scores do not depend on its batch, nor on what was scored before."""
-    data = tokens()
+    data = random_batch()
     parts = torch.cat([scores(subject, part) for part in data.split(1)], dim=1)
     if not torch.allclose(parts, scores(subject, data), rtol=1e-4, atol=1e-4):
         raise Violation("a sequence's score depends on its batch", hint="look for a mean over dimension 0")
-    part, first, other = subject.build(), run(model(subject), data), run(model(subject), tokens(seed=1))
+    part, first, other = (
+        subject.build(),
+        run_model(default_model(subject), data),
+        run_model(default_model(subject), random_batch(seed=1)),
+    )
     before = part.score(first, 2)
     part.score(other, 2)
     if not torch.equal(part.score(first, 2), before):

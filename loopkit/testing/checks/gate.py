@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from loopkit.loop import Trajectory
-from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, ROWS, loss, model, run, tokens
+from loopkit.testing.harness import LOOPS, ROWS, compute_loss, default_model, random_batch, run_model
 
 
 @rule("stops", ("gate",), after=("gradient",))
 def stops(subject: ComponentUnderTest) -> None:
     """It says for each sequence what stops in training, by the seed alone, and the number of core calls stays."""
-    around = model(subject).train()
+    around = default_model(subject).train()
     if not around.stops:
         raise NotChecked("it stops nothing in training")
     calls: list[int] = []
@@ -28,8 +28,8 @@ def stops(subject: ComponentUnderTest) -> None:
     if not all(same):
         hint = "draw from t.noise.fold(...), which is keyed by seed, step, sample and position"
         raise Violation("what it stops does not follow from the seed", f"after loop {same.index(False) + 1}", hint)
-    with saying("a loss breaks where it has stopped sequences"):
-        loss(run(around, tokens())).backward()
+    with report_as_violation("a loss breaks where it has stopped sequences"):
+        compute_loss(run_model(around, random_batch())).backward()
     if len(calls) != LOOPS:
         raise Violation("a pass in which it stops sequences makes fewer core calls", f"{len(calls)}, not {LOOPS}")
 
@@ -37,7 +37,7 @@ def stops(subject: ComponentUnderTest) -> None:
 def _answers(subject: ComponentUnderTest, seed: int) -> list[Tensor | None]:
     """What it says after each loop of one pass."""
     found: list[Tensor | None] = []
-    around = model(subject).train()
+    around = default_model(subject).train()
     stop = around.gate.stop
 
     def noting(t: Trajectory, k: int) -> Tensor | None:
@@ -45,5 +45,5 @@ def _answers(subject: ComponentUnderTest, seed: int) -> list[Tensor | None]:
         return found[-1]
 
     around.gate.stop = noting  # type: ignore[method-assign]
-    run(around, tokens(), seed=seed)
+    run_model(around, random_batch(), seed=seed)
     return found

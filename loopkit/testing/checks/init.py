@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from loopkit.model import initialise
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, build, logits, tokens
+from loopkit.testing.harness import LOOPS, build_model_around, compute_logits, random_batch
 
 KIND = ("init",)
 
@@ -19,8 +19,8 @@ def weights(
     subject: ComponentUnderTest, options: dict[str, Any] | None = None, *, seed: int = 0, **parts: Any
 ) -> dict[str, Tensor]:
     """First weights of a model, whose global random state is not the one of the last call."""
-    around = build(subject, options, seed=None, **parts)
-    with saying("it cannot fill a model"):
+    around = build_model_around(subject, options, seed=None, **parts)
+    with report_as_violation("it cannot fill a model"):
         initialise(around, seed=seed, mean_loops=LOOPS)
     return dict(around.state_dict())
 
@@ -35,7 +35,7 @@ def fills(subject: ComponentUnderTest) -> None:
         if unset:
             raise Violation(f"it leaves '{unset[0]}' without a first value{where}")
     with torch.no_grad():
-        if not logits(build(subject), tokens()).isfinite().all():
+        if not compute_logits(build_model_around(subject), random_batch()).isfinite().all():
             raise Violation("a model with its weights gives logits that are not finite")
 
 
@@ -69,7 +69,7 @@ def module_by_module(subject: ComponentUnderTest) -> None:
 def random_state(subject: ComponentUnderTest) -> None:
     """It leaves torch's global random state as it was."""
     torch.manual_seed(0)
-    around = build(subject, seed=None)
+    around = build_model_around(subject, seed=None)
     before = torch.random.get_rng_state()
     initialise(around, seed=0, mean_loops=LOOPS)
     if not torch.equal(before, torch.random.get_rng_state()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("lr",)
@@ -19,7 +19,7 @@ def rate(subject: ComponentUnderTest) -> None:
         if not isinstance(getattr(part, "peak", None), int | float):
             raise Violation("it has no peak", repr(getattr(part, "peak", None)), "self.peak = peak")
         for num_steps in (1, 2, 1000):
-            with saying(f"it has no rate in a run of {num_steps} steps{where}"):
+            with report_as_violation(f"it has no rate in a run of {num_steps} steps{where}"):
                 rates = [part.at(step, num_steps) for step in range(num_steps)]
             bad = [step for step, value in enumerate(rates) if not (math.isfinite(value) and value >= 0)]
             if bad:

@@ -6,10 +6,10 @@ import torch
 
 from loopkit.components.supervision import PerLoop
 from loopkit.objective import Objective
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.engine_run import loops_of, shares
-from loopkit.testing.harness import model, run, uneven
+from loopkit.testing.harness import default_model, run_model, uneven_batch
+from loopkit.testing.training_run import loops_in_step, token_shares
 
 KINDS = ("supervision", "regularizer")
 TOLERANCE = 1e-5
@@ -27,7 +27,7 @@ def micro_batch_value(subject: ComponentUnderTest) -> None:
         regularizer = subject.schema.kind == "regularizer"
         objective = Objective(PerLoop(), {"subject": part}) if regularizer else Objective(part)
         for number, loops in enumerate(("", ", and loops of its own for each sequence")):
-            with saying(f"it breaks on sequences of unequal length{loops}{where}", _records(number)):
+            with report_as_violation(f"it breaks on sequences of unequal length{loops}{where}", _records(number)):
                 whole, *others = [_value(subject, objective, size, number) for size in (4, 2, 1)]
             gap = max(abs(value - whole) for value in others)
             if gap > TOLERANCE * max(abs(whole), 1):
@@ -37,11 +37,11 @@ def micro_batch_value(subject: ComponentUnderTest) -> None:
 
 def _value(subject: ComponentUnderTest, objective: Objective, size: int, number: int) -> float:
     """The value of a step, put together as the trainer does."""
-    whole, total = uneven(), 0.0
+    whole, total = uneven_batch(), 0.0
     for first in range(0, len(whole), size):
         rows = slice(first, first + size)
-        t = run(model(subject).train(), whole.rows(rows), loops_of(number, rows))
-        share, token_share = shares(whole, rows)
+        t = run_model(default_model(subject).train(), whole.rows(rows), loops_in_step(number, rows))
+        share, token_share = token_shares(whole, rows)
         # late enough for every regularizer to count
         outcome = objective(t, 10_000, share, token_share)
         value = outcome.regularizers.get("subject", share * outcome.supervised)

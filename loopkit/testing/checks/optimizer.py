@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loopkit.components.optimizer import ParameterGroup
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("optimizer",)
@@ -45,7 +45,7 @@ def steps(optimizer: torch.optim.Optimizer, made: list[ParameterGroup], count: i
 def covers(subject: ComponentUnderTest) -> None:
     """It takes every parameter once, and is a torch optimizer."""
     made = groups()
-    with saying("it does not build an optimizer", "return a torch.optim.Optimizer over all groups"):
+    with report_as_violation("it does not build an optimizer", "return a torch.optim.Optimizer over all groups"):
         optimizer = subject.build().build(made)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise Violation("what it builds is no torch.optim.Optimizer", type(optimizer).__name__)

@@ -11,9 +11,9 @@ import torch
 from loopkit.components.probe import ProbeResult, passes
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import model, tokens
+from loopkit.testing.harness import default_model, random_batch
 
 KIND, DEPTHS = ("probe",), (1, 2, 3)
 
@@ -37,8 +37,8 @@ def result(subject: ComponentUnderTest) -> None:
     """Its result holds finite figures of the depths asked for, each with a unit, ready for JSON."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
-        with saying(f"it cannot measure{where}"):
-            found = measured(subject, model(subject), [tokens(rows=4)], variant.options)
+        with report_as_violation(f"it cannot measure{where}"):
+            found = measured(subject, default_model(subject), [random_batch(rows=4)], variant.options)
         if not found.by_depth and not found.tables:
             raise Violation(f"it measures nothing{where}")
         for name, values in found.by_depth.items():
@@ -63,11 +63,11 @@ def _finite(value: Any) -> bool:
 @rule("changes nothing", KIND, after=("result",))
 def changes_nothing(subject: ComponentUnderTest) -> None:
     """It leaves the model, its mode, its gradients and the random state as they were."""
-    around = model(subject)
+    around = default_model(subject)
     before = {name: value.clone() for name, value in around.state_dict().items()}
     torch.manual_seed(0)
     state = torch.random.get_rng_state()
-    measured(subject, around, [tokens(rows=4)])
+    measured(subject, around, [random_batch(rows=4)])
     changed = [name for name, value in around.state_dict().items() if not torch.equal(value, before[name])]
     if changed:
         raise Violation(f"it changes the model's '{changed[0]}'", hint="work on a copy, or put it back")
@@ -85,7 +85,7 @@ def changes_nothing(subject: ComponentUnderTest) -> None:
 @rule("no data", KIND, after=("result",))
 def no_data(subject: ComponentUnderTest) -> None:
     """Before it has seen anything its result is empty, not an error."""
-    with saying("it has no result where there was no data", "leave out what was not measured"):
+    with report_as_violation("it has no result where there was no data", "leave out what was not measured"):
         found = subject.build().result()
     if any(values for values in found.by_depth.values()):
         raise Violation("it has figures without data", str(found.by_depth), "absent, never zero")
@@ -94,8 +94,8 @@ def no_data(subject: ComponentUnderTest) -> None:
 @rule("batch split", KIND, after=("result",))
 def batch_split(subject: ComponentUnderTest) -> None:
     """The same sequences in other batches give the same figures."""
-    data = tokens(rows=4)
-    whole, parts = (measured(subject, model(subject), batches) for batches in ([data], data.split(1)))
+    data = random_batch(rows=4)
+    whole, parts = (measured(subject, default_model(subject), batches) for batches in ([data], data.split(1)))
     for name, values in whole.by_depth.items():
         for depth, value in values.items():
             other = parts.by_depth.get(name, {}).get(depth)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from loopkit.testing.calls import parts_of
 from loopkit.testing.case import NotChecked, Violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LENGTH, LOOPS, ROWS, WIDTH, model, run, tokens
+from loopkit.testing.harness import LENGTH, LOOPS, ROWS, WIDTH, default_model, random_batch, run_model
+from loopkit.testing.recording import find_instances
 
 SMALL, LARGE = 1e2, 1e4
 """Scales at which the constant that a norm adds to a mean square no longer counts."""
@@ -17,7 +17,7 @@ SMALL, LARGE = 1e2, 1e4
 @torch.no_grad()
 def scale(subject: ComponentUnderTest) -> None:
     """It ignores the scale of the state exactly where its registration says scale_invariant."""
-    (readout,) = parts_of(subject, model(subject, torch.float64))
+    (readout,) = find_instances(subject, default_model(subject, torch.float64))
     h = torch.randn(ROWS, LENGTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     answers = {}
     for k in range(1, LOOPS + 1):
@@ -40,7 +40,7 @@ def scale(subject: ComponentUnderTest) -> None:
 @rule("provides a gate", ("gate",), after=("in place",))
 def provides_a_gate(subject: ComponentUnderTest) -> None:
     """It says provides={"gate"} exactly where it gives exit logits."""
-    stated, t = "gate" in subject.traits.get("provides", ()), run(model(subject), tokens())
+    stated, t = "gate" in subject.traits.get("provides", ()), run_model(default_model(subject), random_batch())
     try:
         t.gate(1)
         gives = True

@@ -10,11 +10,11 @@ from typing import Any
 from loopkit.registry import KINDS
 from loopkit.registry.options import Use
 from loopkit.registry.schema import Leaf, Option, Slot, SlotList, SlotMap
-from loopkit.testing.case import EVERYTHING, Violation, rule
+from loopkit.testing.case import ALL_KINDS, Violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 
-@rule("signature", EVERYTHING)
+@rule("signature", ALL_KINDS)
 def signature(subject: ComponentUnderTest) -> None:
     """What loopkit reads from the text equals what Python makes of it."""
     cls, schema = subject.cls, subject.schema
@@ -62,7 +62,7 @@ def _same(read: object, runtime: object) -> bool:
     return False
 
 
-@rule("contract", EVERYTHING)
+@rule("contract", ALL_KINDS)
 def contract(subject: ComponentUnderTest) -> None:
     """It is a subclass of its kind's contract."""
     kind = KINDS[subject.schema.kind]
@@ -74,7 +74,7 @@ def contract(subject: ComponentUnderTest) -> None:
         raise Violation(f"it does not derive from {kind.contract}", f"bases: {subject.cls.__mro__[1:-1]}", hint)
 
 
-@rule("docstring", EVERYTHING)
+@rule("docstring", ALL_KINDS)
 def docstring(subject: ComponentUnderTest) -> None:
     """Its docstring opens with a sentence and explains every option."""
     if not subject.schema.summary.endswith("."):

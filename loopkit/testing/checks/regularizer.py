@@ -6,10 +6,10 @@ import torch
 
 from loopkit.components.regularizer import Regularized, Regularizer
 from loopkit.loop import Trajectory
-from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.checks.supervision import _reaches_the_model, _scalar, trajectory
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import padded, tokens
+from loopkit.testing.harness import pad_batch, random_batch
 
 KIND = ("regularizer",)
 
@@ -20,11 +20,11 @@ def value(subject: ComponentUnderTest) -> None:
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
         t = trajectory(subject)
-        with saying(f"it gives no value{where}"):
+        with report_as_violation(f"it gives no value{where}"):
             result = Regularized.of(subject.build(variant.options)(t))
             found = result.value
         _scalar(found, f"its value{where}")
-        with saying(f"its backward pass breaks{where}"):
+        with report_as_violation(f"its backward pass breaks{where}"):
             found.backward()
         _reaches_the_model(t, where)
         _terms(result, where)
@@ -83,9 +83,9 @@ def padding(subject: ComponentUnderTest) -> None:
     """Padding does not count."""
     if subject.lacks("padding"):
         raise NotChecked("it says that it lacks padding")
-    data = tokens(length=6)
+    data = random_batch(length=6)
     plain, wide = (
-        _value(subject.build(), trajectory(subject, batch)).item() for batch in (data, padded(data, right=3))
+        _value(subject.build(), trajectory(subject, batch)).item() for batch in (data, pad_batch(data, right=3))
     )
     if abs(plain - wide) > 1e-4 * max(abs(plain), 1e-3):
         hint = "leave out tokens whose position is PAD: t.batch.positions < PAD"
@@ -95,6 +95,6 @@ def padding(subject: ComponentUnderTest) -> None:
 @rule("autocast", KIND, after=("value",))
 def autocast(subject: ComponentUnderTest) -> None:
     """It works under bf16 autocast, and its value is fp32 there too."""
-    with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
+    with report_as_violation("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
         found = _value(subject.build(), trajectory(subject))
     _scalar(found, "under bf16 autocast its value")

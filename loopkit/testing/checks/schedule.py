@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND, DRAWS = ("schedule",), 100_000
@@ -21,7 +21,7 @@ def declares(subject: ComponentUnderTest) -> None:
     for variant in subject.variants:
         schedule = subject.build(variant.options)
         where = f" with {variant.name}" if variant.name else ""
-        with saying(
+        with report_as_violation(
             f"it declares no bounds or no mean{where}", "self.bounds = (min, max); self.mean = ..., of all draws"
         ):
             (low, high), mean = schedule.bounds, float(schedule.mean)

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from loopkit.components.source import TRAIN, VALIDATION, WORDS, Document
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND, SOME = ("source",), 200
@@ -14,7 +14,7 @@ KIND, SOME = ("source",), 200
 
 def documents(subject: ComponentUnderTest, split: str = TRAIN) -> list[Document]:
     """The first documents of a split, from a source of its own."""
-    with saying(f"it has no {split} documents", "give what it needs with --loopkit-options"):
+    with report_as_violation(f"it has no {split} documents", "give what it needs with --loopkit-options"):
         return list(islice(subject.build().documents(split), SOME))
 
 
@@ -65,7 +65,7 @@ def seed(subject: ComponentUnderTest) -> None:
 @rule("fingerprint", KIND, after=("seed",))
 def fingerprint(subject: ComponentUnderTest) -> None:
     """A fingerprint names each split: the same each time, another for another split."""
-    with saying("it has no fingerprint"):
+    with report_as_violation("it has no fingerprint"):
         first, again, other = (subject.build().fingerprint(split) for split in (TRAIN, TRAIN, VALIDATION))
     if not isinstance(first, str) or not first:
         raise Violation("its fingerprint is no text", repr(first))

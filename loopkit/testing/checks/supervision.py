@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from loopkit.loop import IGNORE, Batch, Loops, Trajectory
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LENGTH, LOOPS, altered, model, run, tokens
+from loopkit.testing.harness import LENGTH, LOOPS, change_tokens, default_model, random_batch, run_model
 
 KIND = ("supervision",)
 
 
 def trajectory(subject: ComponentUnderTest, batch: Batch | None = None, loops: Loops | None = None) -> Trajectory:
     """A pass of a model in training that serves the subject."""
-    return run(model(subject).train(), tokens() if batch is None else batch, loops)
+    return run_model(default_model(subject).train(), random_batch() if batch is None else batch, loops)
 
 
 def unscored(batch: Batch) -> Batch:
@@ -30,11 +30,11 @@ def loss(subject: ComponentUnderTest) -> None:
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
         t, part = trajectory(subject), subject.build(variant.options)
-        with saying(f"it gives no loss{where}", "return Supervised(loss, ce, terms)"):
+        with report_as_violation(f"it gives no loss{where}", "return Supervised(loss, ce, terms)"):
             outcome = part(t)
             value = outcome.loss
         _scalar(value, f"its loss{where}")
-        with saying(f"its backward pass breaks{where}"):
+        with report_as_violation(f"its backward pass breaks{where}"):
             value.backward()
         _reaches_the_model(t, where)
         if any(tensor.requires_grad for tensor in [*outcome.ce.values(), *outcome.terms.values()]):
@@ -99,7 +99,7 @@ def _noted_reads(t: Trajectory) -> list[int]:
 @rule("no labels", KIND, after=("loss",))
 def no_labels(subject: ComponentUnderTest) -> None:
     """Without any label its cross-entropy is 0 and its loss finite."""
-    outcome = subject.build()(trajectory(subject, unscored(tokens())))
+    outcome = subject.build()(trajectory(subject, unscored(random_batch())))
     bad = [k for k, value in outcome.ce.items() if value.abs() > 0]
     if bad or not outcome.loss.isfinite():
         hint = "divide by the number of scored tokens, clamped to at least 1"
@@ -109,10 +109,10 @@ def no_labels(subject: ComponentUnderTest) -> None:
 @rule("scored tokens", KIND, after=("no labels",))
 def scored_tokens(subject: ComponentUnderTest) -> None:
     """What a token without a label would cost changes no cross-entropy."""
-    data = tokens()
+    data = random_batch()
     some = data.labels.clone()
     some[:, -4:] = IGNORE
-    later = Batch.of(altered(data, LENGTH - 4).tokens, some)
+    later = Batch.of(change_tokens(data, LENGTH - 4).tokens, some)
     plain, other = (subject.build()(trajectory(subject, batch)).ce for batch in (Batch.of(data.tokens, some), later))
     moved = [k for k in plain if abs(plain[k] - other[k]) > 1e-5]
     if moved:
@@ -124,8 +124,10 @@ def scored_tokens(subject: ComponentUnderTest) -> None:
 @rule("own depths", KIND, after=("loss",))
 def own_depths(subject: ComponentUnderTest) -> None:
     """It works where sequences run loops of their own, and under bf16 autocast."""
-    with saying("it breaks where sequences run different numbers of loops", "t.ran(k) says which ran loop k"):
+    with report_as_violation(
+        "it breaks where sequences run different numbers of loops", "t.ran(k) says which ran loop k"
+    ):
         t = trajectory(subject, loops=Loops(LOOPS, LOOPS, torch.tensor([3, 1, 2])))
         _scalar(subject.build()(t).loss, "with loops of its own for each sequence, its loss")
-    with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
+    with report_as_violation("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
         _scalar(subject.build()(trajectory(subject)).loss, "under bf16 autocast its loss")

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from loopkit.components.task import Completion, Corpus, Generate, Likelihood
-from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("task",)
@@ -28,7 +28,7 @@ ANSWERS: dict[type, tuple[Any, ...]] = {
 @rule("requests", KIND, after=("builds",))
 def requests(subject: ComponentUnderTest) -> None:
     """It asks the same each time, at least once, under keys of their own."""
-    with saying("it cannot say what it asks"):
+    with report_as_violation("it cannot say what it asks"):
         first, again = ([r.key for r in subject.build().requests()] for _ in range(2))
     if not first:
         raise Violation("it asks nothing")
@@ -46,7 +46,7 @@ def marks(subject: ComponentUnderTest) -> None:
     if any(type(request) not in ANSWERS for request in asked):
         raise NotChecked("the kit has no answers to this kind of request; mark() needs a test of its own")
     for place in range(3):
-        with saying(f"it cannot mark {ANSWERS[type(asked[0])][place]}"):
+        with report_as_violation(f"it cannot mark {ANSWERS[type(asked[0])][place]}"):
             given = [task.mark(request, ANSWERS[type(request)][place]) for request in asked]
             total = task.total(given)
         for figures in (*given, total):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopkit.components.tokenizer import altered
-from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("tokenizer",)
@@ -21,7 +21,7 @@ TEXTS = [*FITTED[:2], "", "the mat sat on the cat", "a Café ☕ naïve\t\u200b 
 def fitted(subject: ComponentUnderTest) -> Any:
     """The tokenizer, with a vocabulary where it learns one."""
     tokenizer = subject.build()
-    with saying("it cannot learn from texts"):
+    with report_as_violation("it cannot learn from texts"):
         tokenizer.fit(iter(FITTED))
     return tokenizer
 
@@ -39,7 +39,7 @@ def encoded(subject: ComponentUnderTest, tokenizer: Any) -> list[list[int]]:
 def encodes(subject: ComponentUnderTest) -> None:
     """It gives one integer array per text, of numbers below its size, whatever else is in the list."""
     tokenizer = fitted(subject)
-    with saying("it cannot encode"):
+    with report_as_violation("it cannot encode"):
         found = tokenizer.encode(texts(subject))
     if len(found) != len(texts(subject)):
         raise Violation("it does not give one array per text", f"{len(found)} for {len(texts(subject))}")
@@ -90,9 +90,9 @@ def separable(subject: ComponentUnderTest) -> None:
 def save_and_load(subject: ComponentUnderTest) -> None:
     """From a folder it comes back as it was."""
     tokenizer = fitted(subject)
-    with saying("its state is not plain JSON", "state() gives lists, maps, texts and numbers"):
+    with report_as_violation("its state is not plain JSON", "state() gives lists, maps, texts and numbers"):
         json.dumps(tokenizer.state(), allow_nan=False)
-    with TemporaryDirectory() as folder, saying("it cannot be saved and loaded"):
+    with TemporaryDirectory() as folder, report_as_violation("it cannot be saved and loaded"):
         tokenizer.save(Path(folder))
         loaded = subject.cls.load(Path(folder))  # type: ignore[attr-defined]
     facts = [

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from loopkit.loop import Loops, Tally, Trajectory, widen
-from loopkit.testing.calls import parts_of
-from loopkit.testing.case import MODULES, Violation, rule, saying
+from loopkit.testing.case import MODULES, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, build, loss, model, run, tokens
+from loopkit.testing.harness import LOOPS, build_model_around, compute_loss, default_model, random_batch, run_model
+from loopkit.testing.recording import find_instances
 
 _MACHINERY = set(vars(nn.Module())) - {"training"}
 """Attributes that torch itself keeps on every module."""
@@ -23,14 +23,14 @@ def gradient(subject: ComponentUnderTest) -> None:
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
         try:
-            around = model(subject) if not variant.name else build(subject, variant.options)
+            around = default_model(subject) if not variant.name else build_model_around(subject, variant.options)
         except ValueError:  # a guessed value that it refuses
             continue
         _move(around.train())
-        with saying(f"its backward pass breaks{where}"):
-            t = run(around, tokens())
-            (loss(t) + _recorded(t)).backward()
-        own = {id(p) for part in parts_of(subject, around) for p in part.parameters()}
+        with report_as_violation(f"its backward pass breaks{where}"):
+            t = run_model(around, random_batch())
+            (compute_loss(t) + _recorded(t)).backward()
+        own = {id(p) for part in find_instances(subject, around) for p in part.parameters()}
         for name, parameter in around.named_parameters():
             if id(parameter) not in own:
                 continue
@@ -60,10 +60,12 @@ def _move(around: nn.Module) -> None:
 @rule("truncated gradient", MODULES, after=("gradient",))
 def truncated_gradient(subject: ComponentUnderTest) -> None:
     """It works where only the last of the loops carry gradient, and sequences run loops of their own."""
-    around, own = model(subject).train(), torch.tensor([3, 1, 2])
-    with saying("it breaks where sequences run different numbers of loops", "step.rows says which sequences these are"):
+    around, own = default_model(subject).train(), torch.tensor([3, 1, 2])
+    with report_as_violation(
+        "it breaks where sequences run different numbers of loops", "step.rows says which sequences these are"
+    ):
         # a gate that ends sequences asks for gradient in all loops
-        loss(run(around, tokens(), Loops(LOOPS, LOOPS if around.stops else 1, own))).backward()
+        compute_loss(run_model(around, random_batch(), Loops(LOOPS, LOOPS if around.stops else 1, own))).backward()
     bad = [name for name, p in around.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
     if bad:
         raise Violation("gradients are not finite with loops of its own for each sequence", bad[0])
@@ -72,11 +74,11 @@ def truncated_gradient(subject: ComponentUnderTest) -> None:
 @rule("only tallies change", MODULES, after=("in place", "keeps nothing"))
 def only_tallies_change(subject: ComponentUnderTest) -> None:
     """A forward pass in training adds to tallies and changes nothing else."""
-    around = model(subject).train()
-    parts = parts_of(subject, around)
+    around = default_model(subject).train()
+    parts = find_instances(subject, around)
     before = [_attributes(part) for part in parts]
     values = {name: value.clone() for name, value in _own_values(around)}
-    run(around, tokens()).logits(LOOPS)
+    run_model(around, random_batch()).logits(LOOPS)
     for part, old in zip(parts, before, strict=True):
         new = _attributes(part)
         for name in sorted({*old, *new}, key=str):

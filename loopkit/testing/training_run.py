@@ -15,11 +15,11 @@ from loopkit.errors import UserError
 from loopkit.loop import PAD, Batch, Loops
 from loopkit.model import LoopedModel
 from loopkit.objective import Objective
-from loopkit.testing.calls import parts_of
 from loopkit.testing.case import MODULES, NotChecked
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, build, padded, uneven
-from loopkit.testing.options import Variant
+from loopkit.testing.harness import LOOPS, build_model_around, pad_batch, uneven_batch
+from loopkit.testing.recording import find_instances
+from loopkit.testing.variants import Variant
 
 if TYPE_CHECKING:
     from loopkit.training.distributed.process_group import Process
@@ -36,7 +36,7 @@ RULE = AdamW(weight_decay=0.1, eps=1e-3)
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How a component is trained.
 
     Args:
@@ -54,7 +54,7 @@ class Plan:
     frozen: bool = False
 
 
-def alone() -> Process:
+def join_alone() -> Process:
     """This process as the only rank, on the CPU.
 
     Raises:
@@ -73,7 +73,7 @@ def alone() -> Process:
     return process
 
 
-def train(subject: ComponentUnderTest, plan: Plan, process: Process) -> dict[str, Tensor]:
+def train(subject: ComponentUnderTest, plan: TrainingPlan, process: Process) -> dict[str, Tensor]:
     """Train a tiny model with the subject; saved buffers and then parameters afterwards, by name."""
     from loopkit.data.batch_sizes import BatchSizes
     from loopkit.model.parameter_groups import parameter_groups
@@ -82,8 +82,8 @@ def train(subject: ComponentUnderTest, plan: Plan, process: Process) -> dict[str
     from loopkit.training.step.engine import Engine
     from loopkit.training.step.module import TrainingModule
 
-    around = build(subject, None if subject.schema.kind not in _IN_A_MODEL else plan.options)
-    own = {id(p) for part in parts_of(subject, around) for p in part.parameters()}
+    around = build_model_around(subject, None if subject.schema.kind not in _IN_A_MODEL else plan.options)
+    own = {id(p) for part in find_instances(subject, around) for p in part.parameters()}
     for parameter in around.parameters():
         parameter.requires_grad_(not (plan.frozen and id(parameter) in own))
     module = TrainingModule(around.train(), _objective(subject, plan, around), seed=0, precision="fp32")
@@ -93,11 +93,11 @@ def train(subject: ComponentUnderTest, plan: Plan, process: Process) -> dict[str
     rng.seed_all(0, process.rank)
     try:
         for number in range(plan.steps):
-            whole = uneven(seed=number)
-            whole = padded(whole, right=plan.padding) if plan.padding else whole
+            whole = uneven_batch(seed=number)
+            whole = pad_batch(whole, right=plan.padding) if plan.padding else whole
             for micro_step in range(sizes.accumulation):
                 rows = sizes.rows(process.rank, micro_step)
-                engine.micro_step(whole.rows(rows), loops_of(number, rows), number, *shares(whole, rows))
+                engine.micro_step(whole.rows(rows), loops_in_step(number, rows), number, *token_shares(whole, rows))
                 if micro_step + 1 < sizes.accumulation:
                     engine.next_micro_step()
             engine.update(RATE)
@@ -111,7 +111,7 @@ def train(subject: ComponentUnderTest, plan: Plan, process: Process) -> dict[str
 _IN_A_MODEL = (*MODULES, "init")
 
 
-def _objective(subject: ComponentUnderTest, plan: Plan, around: LoopedModel) -> Objective:
+def _objective(subject: ComponentUnderTest, plan: TrainingPlan, around: LoopedModel) -> Objective:
     kind = subject.schema.kind
     supervision: Supervision = PerLoop()
     if kind == "supervision":
@@ -121,14 +121,14 @@ def _objective(subject: ComponentUnderTest, plan: Plan, around: LoopedModel) -> 
     return Objective(supervision, {"subject": subject.build(plan.options)} if kind == "regularizer" else {})
 
 
-def loops_of(number: int, rows: slice) -> Loops:
+def loops_in_step(number: int, rows: slice) -> Loops:
     """The loops of some sequences in an optimizer step."""
     if number % 2 == 0:
         return Loops.fixed(LOOPS)
     return Loops(LOOPS, LOOPS, torch.tensor(OWN_LOOPS[rows]))
 
 
-def shares(whole: Batch, rows: slice) -> tuple[float, float]:
+def token_shares(whole: Batch, rows: slice) -> tuple[float, float]:
     """What the trainer tells a micro-step of its part of the scored and of the real tokens."""
     part = whole.rows(rows)
     count = len(whole) / len(part)
@@ -144,10 +144,10 @@ def engine_variants(subject: ComponentUnderTest) -> Iterator[Variant]:
             yield variant
             return
         try:
-            around = build(subject, variant.options, device="meta", seed=None)
+            around = build_model_around(subject, variant.options, device="meta", seed=None)
         except ValueError:  # a guessed value that it refuses
             continue
-        nature = _nature(parts_of(subject, around))
+        nature = _nature(find_instances(subject, around))
         if nature not in seen:
             seen.add(nature)
             yield variant
@@ -158,7 +158,9 @@ def _nature(parts: list[nn.Module]) -> tuple[bool, bool, bool]:
     return bool(parameters), any(p.dim() == 0 for p in parameters), any(True for part in parts for _ in part.buffers())
 
 
-def difference(left: Mapping[str, Tensor], right: Mapping[str, Tensor], tolerance: float) -> tuple[str, float] | None:
+def first_difference(
+    left: Mapping[str, Tensor], right: Mapping[str, Tensor], tolerance: float
+) -> tuple[str, float] | None:
     """The first tensor that differs by more than so much of its largest number, or of 1; NaN counts as infinite."""
     for name, value in right.items():
         ours, theirs = left[name].double().flatten(), value.double().flatten()

@@ -15,7 +15,7 @@ from loopkit.registry import register
 
 
 @register("core", "kit_streams", needs={"streams"})
-class KitStreams(Core):
+class StreamCore(Core):
     """A block reads the mean of the streams, and each stream takes a learned share of its update.
 
     s_i = u_i + a_i * (block(mean(u)) - mean(u))

@@ -1,6 +1,6 @@
 """Two ranks that train components, kept for the whole session: starting them costs more than all of their steps.
 
-``python -m loopkit.testing.ranks`` is one of them. It reads a job from each line of standard input and writes what
+``python -m loopkit.testing.rank_pair`` is one of them. It reads a job from each line of standard input and writes what
 became of it to standard output, both as JSON.
 """
 
@@ -21,8 +21,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from loopkit.testing.component_under_test import ComponentUnderTest, find
-from loopkit.testing.engine_run import Plan, train
+from loopkit.testing.component_under_test import ComponentUnderTest, find_component
+from loopkit.testing.training_run import TrainingPlan, train
 
 SECONDS = 120.0
 """How long a job may take before the ranks count as waiting for each other."""
@@ -32,7 +32,7 @@ class RankFailed(Exception):
     """A rank did not finish a job."""
 
 
-class Pair:
+class RankPair:
     """Two processes that form a group."""
 
     def __init__(self) -> None:
@@ -101,17 +101,17 @@ class Pair:
             errors.close()
 
 
-_PAIR: list[Pair] = []
+_PAIR: list[RankPair] = []
 
 
-def train_on_two_ranks(subject: ComponentUnderTest, plan: Plan) -> list[dict[str, Tensor]]:
+def train_on_two_ranks(subject: ComponentUnderTest, plan: TrainingPlan) -> list[dict[str, Tensor]]:
     """What ``train`` gives on each of two ranks.
 
     Raises:
         RankFailed: If a rank fails or does not answer.
     """
     if not _PAIR:
-        _PAIR.append(Pair())
+        _PAIR.append(RankPair())
         atexit.register(_close)
     job = {"component": _text(subject), "given": dict(subject.given), "model": dict(subject.model)}
     try:
@@ -150,8 +150,8 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         try:
-            subject = find(job["component"], job["given"], job["model"])
-            state = train(subject, Plan(**job["plan"]), process)
+            subject = find_component(job["component"], job["given"], job["model"])
+            state = train(subject, TrainingPlan(**job["plan"]), process)
             answer: dict[str, Any] = {"state": {name: value.flatten().tolist() for name, value in state.items()}}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}

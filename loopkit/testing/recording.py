@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from loopkit.loop import Step
 from loopkit.model import LoopedModel
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, model, run, tokens
+from loopkit.testing.harness import LOOPS, default_model, random_batch, run_model
 
 METHODS = {"position": ("embed", "rotate"), "core": ("forward", "emit")}
 """What is called of a kind, where it is not ``forward`` alone."""
@@ -43,11 +43,13 @@ class Recording:
     crash: Exception | None = None
 
 
-def recorded(subject: ComponentUnderTest, *, dtype: torch.dtype = torch.float32, autocast: bool = False) -> Recording:
+def record_calls(
+    subject: ComponentUnderTest, *, dtype: torch.dtype = torch.float32, autocast: bool = False
+) -> Recording:
     """Run a model around the subject in evaluation mode and note each of its calls; done once per precision."""
     key = ("recording", dtype, autocast)
     if key not in subject.memo:
-        subject.memo[key] = _record(subject, model(subject, dtype), autocast)
+        subject.memo[key] = _record(subject, default_model(subject, dtype), autocast)
     found: Recording = subject.memo[key]
     return found
 
@@ -61,7 +63,7 @@ def _record(subject: ComponentUnderTest, around: LoopedModel, autocast: bool) ->
                 setattr(part, method, _noting(recording.calls, method, getattr(part, method)))
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            t = run(around, tokens())
+            t = run_model(around, random_batch())
             for k in range(1, LOOPS + 1):
                 t.logits(k)
                 if "gate" in subject.traits.get("provides", ()):
@@ -96,12 +98,12 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, Tensor]]:
     return found
 
 
-def tensors_of(gave: Any) -> list[Tensor]:
+def output_tensors(gave: Any) -> list[Tensor]:
     """The tensors that a component returned."""
     parts = gave if isinstance(gave, tuple | list) else [gave]
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-def parts_of(subject: ComponentUnderTest, around: nn.Module) -> list[nn.Module]:
+def find_instances(subject: ComponentUnderTest, around: nn.Module) -> list[nn.Module]:
     """The instances of the subject in a model."""
     return [part for part in around.modules() if type(part) is subject.cls]
