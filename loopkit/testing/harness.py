@@ -1,4 +1,4 @@
-"""A tiny model around the component under test. Letters: K loops, B sequences, T tokens, V vocabulary."""
+"""A tiny model with the component under test. Letters: K loops, B sequences, T tokens, V vocabulary."""
 
 from __future__ import annotations
 
@@ -31,52 +31,52 @@ PARTS: dict[str, Any] = {
     "gate": "none",
     "init": {"type": "normal", "std": 0.2},
 }
-"""What stands around a component; weights are large enough for every part to matter."""
+"""The rest of the model; its weights are large enough for every part to change the logits."""
 
 OF_A_BLOCK = ("attention", "mlp", "norm", "placement")
 
 
 def model_config(subject: ComponentUnderTest, options: Mapping[str, Any] | None = None, **parts: Any) -> ModelConfig:
-    """The ``model`` section that has the subject in its place.
+    """The ``model`` section with the subject in its place.
 
     Args:
-        subject: What is tested; of a kind that no model has, the model is merely one that serves it.
-        options: Of the subject; ``None``: the default variant's.
-        parts: Other surroundings than usual, by kind.
+        subject: The component under test; if its kind is not part of a model, the model only serves as its input.
+        options: Options of the subject; ``None``: those of the default variant.
+        parts: Components that replace those of ``PARTS``, by kind.
     """
-    wanted = {**PARTS, **_providers(subject), **parts, **subject.around}
-    block = dict(BLOCK) if "block" not in wanted else wanted["block"]
+    choices = {**PARTS, **_providers(subject), **parts, **subject.surroundings}
+    block = dict(BLOCK) if "block" not in choices else choices["block"]
     kind, choice = subject.schema.kind, subject.choice(options)
     if kind in OF_A_BLOCK:
         block = {**block, kind: choice}
     elif kind == "block":
         block = choice
     elif kind in PARTS:
-        wanted[kind] = choice
+        choices[kind] = choice
 
-    def make(kind: str, value: Any) -> Any:
+    def spec(kind: str, value: Any) -> Any:
         return component(kind, value, among=subject.catalog, width=WIDTH)
 
     return ModelConfig(
         width=WIDTH,
         embedding=EmbeddingConfig(),
-        block=make("block", block),
+        block=spec("block", block),
         prelude=StageConfig(),
         coda=StageConfig(),
         head=HeadConfig(),
-        **{kind: make(kind, wanted[kind]) for kind in PARTS},
+        **{kind: spec(kind, choices[kind]) for kind in PARTS},
     )
 
 
 def _providers(subject: ComponentUnderTest) -> dict[str, Any]:
-    """Components that bring what the subject needs and the trainer does not."""
-    found: dict[str, Any] = {}
+    """Components that provide what the subject needs and the trainer does not provide."""
+    providers: dict[str, Any] = {}
     for need in set(subject.traits.get("needs", ())) - PROVIDED_BY_TRAINER:
         for offer in subject.catalog.offers:
             if offer.kind in PARTS and offer.schema and need in offer.schema.traits.get("provides", ()):
-                found[offer.kind] = {"type": offer.name, **complete(offer.schema, {}, subject.catalog)}
+                providers[offer.kind] = {"type": offer.name, **complete(offer.schema, {}, subject.catalog)}
                 break
-    return found
+    return providers
 
 
 def build_model_around(
@@ -88,14 +88,16 @@ def build_model_around(
     max_loops: int = LOOPS,
     **parts: Any,
 ) -> LoopedModel:
-    """A new model around the subject, in evaluation mode."""
+    """Build a model with the subject, in evaluation mode."""
     sizes = {"vocabulary": VOCABULARY, "max_length": LENGTH, "max_loops": max_loops}
     return build_model(model_config(subject, options, **parts), **sizes, seed=seed, device=device).eval()
 
 
 def default_model(subject: ComponentUnderTest, dtype: torch.dtype = torch.float32, **parts: Any) -> LoopedModel:
-    """A model around the subject's default variant, in evaluation mode: the same weights each time, and a copy of its
-    own, so that what one check does to it never shows in another."""
+    """Copy the model with the default variant of the subject, in evaluation mode.
+
+    Each call returns a new copy with the same weights, so checks cannot affect each other.
+    """
     key = ("model", repr(sorted(parts.items())))
     if key not in subject.memo:
         subject.memo[key] = build_model_around(subject, **parts)
@@ -123,62 +125,64 @@ def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 
 def random_batch(rows: int = ROWS, length: int = LENGTH, seed: int = 0) -> Batch:
-    """Random tokens, each labelled with the next."""
-    drawn = torch.randint(0, VOCABULARY, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
-    return Batch.of(drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous())
+    """Random tokens, each labelled with the next token."""
+    ids_BT = torch.randint(0, VOCABULARY, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
+    return Batch.of(ids_BT[:, :-1].contiguous(), ids_BT[:, 1:].contiguous())
 
 
 def uneven_batch(seed: int = 0) -> Batch:
-    """Four sequences of very unequal lengths and contents, padding after them, not all of their tokens scored."""
+    """Four sequences of unequal lengths with padding after them; only some of their tokens are scored."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor([8, 6, 3, 1])[:, None]
-    drawn = torch.stack([torch.randint(0, most, (9,), generator=generator) for most in (3, 8, 15, VOCABULARY)])
-    places = torch.arange(8).expand(4, 8)
-    real = places < lengths
-    scored = real & ((places > 2) | (lengths < 4))
-    labels, positions = drawn[:, 1:].where(scored, IGNORE), places.where(real, PAD)
-    return Batch(drawn[:, :-1].contiguous(), labels, positions, torch.arange(4) + 4 * seed)
+    ids_BT = torch.stack([torch.randint(0, size, (9,), generator=generator) for size in (3, 8, 15, VOCABULARY)])
+    positions = torch.arange(8).expand(4, 8)
+    real = positions < lengths
+    scored = real & ((positions > 2) | (lengths < 4))
+    labels = ids_BT[:, 1:].where(scored, IGNORE)
+    return Batch(ids_BT[:, :-1].contiguous(), labels, positions.where(real, PAD), torch.arange(4) + 4 * seed)
 
 
 def change_tokens(batch: Batch, first: int) -> Batch:
-    """The same sequences with other tokens from place ``first`` on."""
+    """Replace the tokens from position ``first``."""
     changed = batch.tokens.clone()
     changed[:, first:] = (changed[:, first:] + 1) % VOCABULARY
     return Batch.of(changed, batch.labels, sample=batch.sample)
 
 
 def pad_batch(batch: Batch, *, left: int = 0, right: int = 0) -> Batch:
-    """The same sequences with padding before or after them."""
+    """Add columns of padding before or after the sequences."""
     rows = len(batch)
 
-    def wide(value: Tensor, fill: int) -> Tensor:
+    def pad(value: Tensor, fill: int) -> Tensor:
         return torch.cat([value.new_full((rows, left), fill), value, value.new_full((rows, right), fill)], dim=1)
 
-    labels, places = wide(batch.labels, IGNORE), wide(batch.positions, PAD)
-    return Batch(wide(batch.tokens, 5), labels, places, batch.sample)
+    labels, positions = pad(batch.labels, IGNORE), pad(batch.positions, PAD)
+    return Batch(pad(batch.tokens, 5), labels, positions, batch.sample)
 
 
 def run_model(
-    model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any
+    model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **kwargs: Any
 ) -> Trajectory:
-    """One pass; the global random numbers are the same each time unless ``seed`` differs."""
+    """Run one forward pass with torch's global generator at ``seed``."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # the CPU's; seeding every device there might be takes longer
-        return model.run(batch, loops or Loops.fixed(LOOPS), **more)
+        torch.default_generator.manual_seed(
+            seed
+        )  # torch.manual_seed would also seed every other backend, which is slower
+        return model.run(batch, loops or Loops.fixed(LOOPS), **kwargs)
 
 
 def compute_logits(
-    model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **more: Any
+    model: LoopedModel, batch: Batch, loops: Loops | None = None, *, seed: int = 0, **kwargs: Any
 ) -> Tensor:
-    """Logits of every loop, ``[K, B, T, V]``."""
+    """Compute the logits of every loop, ``[K, B, T, V]``."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        t = model.run(batch, loops or Loops.fixed(LOOPS), **more)
+        t = model.run(batch, loops or Loops.fixed(LOOPS), **kwargs)
         return torch.stack([t.logits(k) for k in range(1, t.reached + 1)])
 
 
 def compute_loss(t: Trajectory) -> Tensor:
-    """A loss that reads every loop, and the gate where there is one."""
+    """Compute a loss that depends on every loop, and on the gate if the model has one."""
     total = t.nll(range(1, t.reached + 1)).mean()
     if any(True for _ in t.model.gate.parameters()):
         total = total + torch.stack([t.gate(k) for k in range(1, t.reached + 1)]).mean()

@@ -1,7 +1,7 @@
-"""Two ranks that train components, kept for the whole session: starting them costs more than all of their steps.
+"""Two ranks that train components. They stay alive for the session, because starting them costs more than their steps.
 
-``python -m loopkit.testing.rank_pair`` is one of them. It reads a job from each line of standard input and writes what
-became of it to standard output, both as JSON.
+``python -m loopkit.testing.rank_pair`` is one rank. It reads a job from each line of standard input and writes its
+result to standard output, both as JSON.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from torch import Tensor
 from loopkit.testing.component_under_test import ComponentUnderTest, find_component
 from loopkit.testing.training_run import TrainingPlan, train
 
-SECONDS = 120.0
-"""How long a job may take before the ranks count as waiting for each other."""
+TIMEOUT_SECONDS = 120.0
+"""Time after which a job counts as a deadlock between the ranks."""
 
 
 class RankFailed(Exception):
@@ -33,13 +33,13 @@ class RankFailed(Exception):
 
 
 class RankPair:
-    """Two processes that form a group."""
+    """Two processes that form a process group."""
 
     def __init__(self) -> None:
         from loopkit.training.distributed.launch import environments
 
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        self.errors: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115  (closed with the pair)
+        self.errors: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115  (close() closes them)
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-m", __spec__.name],
@@ -53,10 +53,10 @@ class RankPair:
         ]
 
     def run(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What both ranks answer.
+        """Run a job and return the result of each rank.
 
         Raises:
-            RankFailed: If one of them fails, ends or does not answer; the pair is of no more use then.
+            RankFailed: If a rank fails, ends or does not answer; the pair cannot be used afterwards.
         """
         line = json.dumps(job).encode() + b"\n"
         try:
@@ -64,33 +64,33 @@ class RankPair:
                 assert process.stdin is not None
                 process.stdin.write(line)
         except BrokenPipeError:
-            raise RankFailed(self._last_words()) from None
-        return [self._answer(process) for process in self.processes]
+            raise RankFailed(self._ended()) from None
+        return [self._read_result(process) for process in self.processes]
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    def _read_result(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         assert process.stdout is not None
         text = b""
         while not text.endswith(b"\n"):
-            if not select.select([process.stdout], [], [], SECONDS)[0]:
-                raise RankFailed(f"no answer within {SECONDS:.0f} s: the ranks wait for each other")
+            if not select.select([process.stdout], [], [], TIMEOUT_SECONDS)[0]:
+                raise RankFailed(f"no answer within {TIMEOUT_SECONDS:.0f} s: the ranks probably wait for each other")
             part = process.stdout.read(1 << 16)
             if not part:
-                raise RankFailed(self._last_words())
+                raise RankFailed(self._ended())
             text += part
-        answer: dict[str, Any] = json.loads(text)
-        if "error" in answer:
-            raise RankFailed(answer["error"])
-        return answer
+        result: dict[str, Any] = json.loads(text)
+        if "error" in result:
+            raise RankFailed(result["error"])
+        return result
 
-    def _last_words(self) -> str:
-        said = []
+    def _ended(self) -> str:
+        outputs = []
         for errors in self.errors:
             errors.seek(0)
-            said.append(errors.read().decode(errors="replace").strip())
-        return "a rank ended: " + (max(said, key=len)[-1000:] or "without a word")
+            outputs.append(errors.read().decode(errors="replace").strip())
+        return "a rank ended: " + (max(outputs, key=len)[-1000:] or "it printed nothing")
 
     def close(self) -> None:
-        """End both."""
+        """Stop both processes."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -105,7 +105,7 @@ _PAIR: list[RankPair] = []
 
 
 def train_on_two_ranks(subject: ComponentUnderTest, plan: TrainingPlan) -> list[dict[str, Tensor]]:
-    """What ``train`` gives on each of two ranks.
+    """Run ``train`` on two ranks and return the result of each.
 
     Raises:
         RankFailed: If a rank fails or does not answer.
@@ -113,15 +113,15 @@ def train_on_two_ranks(subject: ComponentUnderTest, plan: TrainingPlan) -> list[
     if not _PAIR:
         _PAIR.append(RankPair())
         atexit.register(_close)
-    job = {"component": _text(subject), "given": dict(subject.given), "model": dict(subject.model)}
+    job = {"component": _import_path(subject), "options": dict(subject.explicit_options), "model": dict(subject.model)}
     try:
-        answers = _PAIR[0].run({**job, "plan": asdict(plan)})
+        results = _PAIR[0].run({**job, "plan": asdict(plan)})
     except RankFailed:
         _close()
         raise
     return [
-        {name: torch.tensor(values, dtype=torch.float64) for name, values in answer["state"].items()}
-        for answer in answers
+        {name: torch.tensor(values, dtype=torch.float64) for name, values in result["state"].items()}
+        for result in results
     ]
 
 
@@ -130,17 +130,17 @@ def _close() -> None:
         _PAIR.pop().close()
 
 
-def _text(subject: ComponentUnderTest) -> str:
-    """The component as another process finds it."""
+def _import_path(subject: ComponentUnderTest) -> str:
+    """The component in a form that another process can import."""
     module = subject.cls.__module__
-    place = str(subject.schema.file) if module.startswith("loopkit_local_") else module
-    return f"{place}:{subject.cls.__name__}"
+    location = str(subject.schema.file) if module.startswith("loopkit_local_") else module
+    return f"{location}:{subject.cls.__name__}"
 
 
 def main() -> None:
-    """Do the jobs of standard input until it ends."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a component prints is no answer
+    """Run the jobs from standard input until it ends."""
+    results = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # output that a component prints must not mix with results
     torch.set_num_threads(1)
     from loopkit.training.distributed.deepspeed_import import deepspeed
     from loopkit.training.distributed.process_group import join
@@ -150,12 +150,12 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         try:
-            subject = find_component(job["component"], job["given"], job["model"])
+            subject = find_component(job["component"], job["options"], job["model"])
             state = train(subject, TrainingPlan(**job["plan"]), process)
-            answer: dict[str, Any] = {"state": {name: value.flatten().tolist() for name, value in state.items()}}
+            result: dict[str, Any] = {"state": {name: value.flatten().tolist() for name, value in state.items()}}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers)
+            result = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(result), file=results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a component was given and what it gave, while a model around it ran."""
+"""The arguments and results of a component while a model with it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, default_model, random_batch, run_model
 
 METHODS = {"position": ("embed", "rotate"), "core": ("forward", "emit")}
-"""What is called of a kind, where it is not ``forward`` alone."""
+"""Methods that are recorded for a kind; every other kind has only ``forward``."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +23,21 @@ class Call:
     """One call of a component.
 
     Args:
-        method: Which of its methods.
-        given: Tensors it was given, by name, as they were before the call.
-        after: The same tensors after the call.
-        gave: What it returned.
+        method: Name of the method.
+        arguments: Copies of the tensor arguments, by name, taken before the call.
+        arguments_after: The tensor arguments after the call.
+        result: What the method returned.
     """
 
     method: str
-    given: dict[str, Tensor]
-    after: dict[str, Tensor]
-    gave: Any
+    arguments: dict[str, Tensor]
+    arguments_after: dict[str, Tensor]
+    result: Any
 
 
 @dataclass
 class Recording:
-    """The calls of a run, and what ended it if it did not end by itself."""
+    """The calls of one run, and the exception that ended it, if any."""
 
     calls: list[Call] = field(default_factory=list)
     crash: Exception | None = None
@@ -46,24 +46,23 @@ class Recording:
 def record_calls(
     subject: ComponentUnderTest, *, dtype: torch.dtype = torch.float32, autocast: bool = False
 ) -> Recording:
-    """Run a model around the subject in evaluation mode and note each of its calls; done once per precision."""
+    """Run a model with the subject in evaluation mode and record its calls; computed once per precision."""
     key = ("recording", dtype, autocast)
     if key not in subject.memo:
         subject.memo[key] = _record(subject, default_model(subject, dtype), autocast)
-    found: Recording = subject.memo[key]
-    return found
+    recording: Recording = subject.memo[key]
+    return recording
 
 
 @torch.no_grad()
-def _record(subject: ComponentUnderTest, around: LoopedModel, autocast: bool) -> Recording:
+def _record(subject: ComponentUnderTest, model: LoopedModel, autocast: bool) -> Recording:
     recording = Recording()
-    for part in around.modules():
-        if type(part) is subject.cls:
-            for method in METHODS.get(subject.schema.kind, ("forward",)):
-                setattr(part, method, _noting(recording.calls, method, getattr(part, method)))
+    for instance in find_instances(subject, model):
+        for method in METHODS.get(subject.schema.kind, ("forward",)):
+            setattr(instance, method, _recorder(recording.calls, method, getattr(instance, method)))
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            t = run_model(around, random_batch())
+            t = run_model(model, random_batch())
             for k in range(1, LOOPS + 1):
                 t.logits(k)
                 if "gate" in subject.traits.get("provides", ()):
@@ -73,37 +72,38 @@ def _record(subject: ComponentUnderTest, around: LoopedModel, autocast: bool) ->
     return recording
 
 
-def _noting(calls: list[Call], method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _recorder(calls: list[Call], method: str, function: Callable[..., Any]) -> Callable[..., Any]:
     names = function.__code__.co_varnames[1:] if hasattr(function, "__code__") else ()
 
-    def noted(*given: Any, **named: Any) -> Any:
-        arguments = dict(_tensors({**dict(zip(names, given, strict=False)), **named}))
-        before = {name: value.clone() for name, value in arguments.items()}
-        gave = function(*given, **named)
-        calls.append(Call(method, before, arguments, gave))
-        return gave
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tensors = _tensor_arguments({**dict(zip(names, args, strict=False)), **kwargs})
+        before = {name: value.clone() for name, value in tensors.items()}
+        result = function(*args, **kwargs)
+        calls.append(Call(method, before, tensors, result))
+        return result
 
-    return noted
+    return call
 
 
-def _tensors(arguments: dict[str, Any]) -> list[tuple[str, Tensor]]:
-    """Every tensor that a component can reach through its arguments."""
-    found: list[tuple[str, Tensor]] = []
+def _tensor_arguments(arguments: dict[str, Any]) -> dict[str, Tensor]:
+    """Every tensor that a component can reach through its arguments, including those in a ``Step``."""
+    tensors: dict[str, Tensor] = {}
     for name, value in arguments.items():
         if isinstance(value, Tensor):
-            found.append((name, value))
+            tensors[name] = value
         elif isinstance(value, Step):
-            inner = ((item.name, getattr(value, item.name)) for item in fields(value))
-            found += [(f"{name}.{part}", tensor) for part, tensor in inner if isinstance(tensor, Tensor)]
-    return found
+            for item in fields(value):
+                if isinstance(tensor := getattr(value, item.name), Tensor):
+                    tensors[f"{name}.{item.name}"] = tensor
+    return tensors
 
 
-def output_tensors(gave: Any) -> list[Tensor]:
+def output_tensors(result: Any) -> list[Tensor]:
     """The tensors that a component returned."""
-    parts = gave if isinstance(gave, tuple | list) else [gave]
-    return [part for part in parts if isinstance(part, Tensor)]
+    values = result if isinstance(result, tuple | list) else [result]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
-def find_instances(subject: ComponentUnderTest, around: nn.Module) -> list[nn.Module]:
+def find_instances(subject: ComponentUnderTest, model: nn.Module) -> list[nn.Module]:
     """The instances of the subject in a model."""
-    return [part for part in around.modules() if type(part) is subject.cls]
+    return [module for module in model.modules() if type(module) is subject.cls]

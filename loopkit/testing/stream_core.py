@@ -1,4 +1,4 @@
-"""A core whose state has several streams, for checking what stands around it. Letters: S streams, D width."""
+"""A core with several streams, to check the components around it. Letters: S streams, D width."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StreamCore(Core):
     s_i = u_i + a_i * (block(mean(u)) - mean(u))
 
     Args:
-        streams: How many.
+        streams: Number of streams, S.
     """
 
     def __init__(self, block: Callable[[], Block], *, streams: PositiveInt = 2) -> None:

@@ -1,4 +1,4 @@
-"""The rules, one file per group of kinds."""
+"""The rules of the kit, one module per kind or group of kinds, in the order in which they run."""
 
 from loopkit.testing.checks import (
     building,

@@ -12,17 +12,18 @@ from loopkit.testing.case import LOOP, NotChecked, Violation, report_as_violatio
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, default_model, random_batch, run_model
 
-CLOSE = 1e-5
-"""Relative difference in fp64, of products whose exact values are equal; central differences reach 1e-8."""
+TOLERANCE = 1e-4
+"""Largest relative error of a directional second derivative in fp64."""
 
 STEP = 1e-5
+"""Step of the central difference."""
 
 
 @rule("double backward", (*LOOP, "gate", "position"), after=("in place", "keeps nothing", "seed"))
 def double_backward(subject: ComponentUnderTest) -> None:
-    """The backward pass can be differentiated, and rightly, or it says lacks={"double_backward"}."""
+    """Its backward pass has a correct derivative, or its registration states lacks={"double_backward"}."""
     if subject.lacks("double_backward"):
-        raise NotChecked("it says that it lacks double_backward")
+        raise NotChecked("its registration lists double_backward under lacks")
     apply, c = _application(subject)
     v, w, u = _direction(c, 1), _direction(apply(c), 2), _direction(c, 3)
 
@@ -32,26 +33,31 @@ def double_backward(subject: ComponentUnderTest) -> None:
         return (gradient * v).sum()
 
     hint = (
-        "a torch.autograd.Function must be differentiable in its backward, without once_differentiable or detach; "
-        'or state lacks={"double_backward"}: recipes that differentiate twice then refuse it'
+        "the backward of a torch.autograd.Function must be differentiable, without once_differentiable or detach; "
+        'or state lacks={"double_backward"}, so that recipes which differentiate twice reject it'
     )
-    held = c.clone().requires_grad_()
+    point = c.clone().requires_grad_()
     with report_as_violation("its backward pass cannot be differentiated", hint):
-        value = slope(held, True)
+        value = slope(point, True)
         second = torch.zeros_like(c)
-        if value.requires_grad:  # where not, it claims to be linear in the state
-            (found,) = torch.autograd.grad(value, held, allow_unused=True)
-            second = second if found is None else found
+        if value.requires_grad:  # otherwise it is linear in the state
+            (gradient,) = torch.autograd.grad(value, point, allow_unused=True)
+            second = second if gradient is None else gradient
     ahead, behind = (slope((c + sign * STEP * u).requires_grad_(), False) for sign in (1, -1))
-    _agree("its second derivative is wrong", (second * u).sum(), (ahead - behind).detach() / (2 * STEP), hint, 1e-4)
+    expected = (ahead - behind).detach() / (2 * STEP)
+    actual = (second * u).sum()
+    scale = max(abs(actual.item()), abs(expected.item()), 1e-3)
+    if not abs(actual.item() - expected.item()) / scale < TOLERANCE:
+        seen = f"{actual.item():.8g}, not {expected.item():.8g} as by central differences"
+        raise Violation("its second derivative is wrong", seen, hint)
 
 
 def _application(subject: ComponentUnderTest) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """What is differentiated, in fp64, and where: the recurrence; of a gate, its logit."""
-    parts = {"carry": "readout"} if subject.schema.kind == "readout" else {}
-    around = default_model(subject, torch.float64, **parts)
+    """The differentiated function, in fp64, and its argument: the recurrence, or the logit of a gate."""
+    overrides = {"carry": "readout"} if subject.schema.kind == "readout" else {}
+    model = default_model(subject, torch.float64, **overrides)
     with torch.no_grad():
-        t = run_model(around, random_batch(rows=2, length=5))
+        t = run_model(model, random_batch(rows=2, length=5))
         c = t.carried(LOOPS).detach()
     if subject.schema.kind != "gate":
         return t.step, c
@@ -60,8 +66,8 @@ def _application(subject: ComponentUnderTest) -> tuple[Callable[[Tensor], Tensor
 
     def gate(c: Tensor) -> Tensor:
         with sdpa_kernel([SDPBackend.MATH]):
-            h = around.emit(c)
-            value: Tensor = around.gate(h, lambda: around.read(c, 1, LOOPS, within=t), t.context(1, c))
+            h = model.emit(c)
+            value: Tensor = model.gate(h, lambda: model.read(c, 1, LOOPS, within=t), t.context(1, c))
             return value
 
     return gate, c
@@ -69,10 +75,3 @@ def _application(subject: ComponentUnderTest) -> tuple[Callable[[Tensor], Tensor
 
 def _direction(like: Tensor, seed: int) -> Tensor:
     return torch.randn(like.shape, dtype=like.dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def _agree(what: str, left: Tensor, right: Tensor, hint: str, tolerance: float = CLOSE) -> None:
-    scale = max(abs(left.item()), abs(right.item()), 1e-3)
-    gap = abs(left.item() - right.item()) / scale
-    if not gap < tolerance:
-        raise Violation(what, f"{left.item():.8g} and {right.item():.8g}, which should be equal", hint)

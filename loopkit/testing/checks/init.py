@@ -1,4 +1,4 @@
-"""Inits: everything filled, from the seed, each module by itself."""
+"""Inits: every parameter is set, from the seed and the name of its module."""
 
 from __future__ import annotations
 
@@ -18,59 +18,59 @@ KIND = ("init",)
 def weights(
     subject: ComponentUnderTest, options: dict[str, Any] | None = None, *, seed: int = 0, **parts: Any
 ) -> dict[str, Tensor]:
-    """First weights of a model, whose global random state is not the one of the last call."""
-    around = build_model_around(subject, options, seed=None, **parts)
-    with report_as_violation("it cannot fill a model"):
-        initialise(around, seed=seed, mean_loops=LOOPS)
-    return dict(around.state_dict())
+    """Initialise a new model and return its state."""
+    model = build_model_around(subject, options, seed=None, **parts)
+    with report_as_violation("it cannot initialise a model"):
+        initialise(model, seed=seed, mean_loops=LOOPS)
+    return dict(model.state_dict())
 
 
 @rule("fills", KIND, after=("builds",))
 def fills(subject: ComponentUnderTest) -> None:
-    """It gives every parameter a finite number, whatever its options, and the model then runs."""
+    """It sets every parameter to finite values with every option, and the model then runs."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
-        found = weights(subject, variant.options)
-        unset = [name for name, value in found.items() if not value.isfinite().all()]
+        state = weights(subject, variant.options)
+        unset = [name for name, value in state.items() if not value.isfinite().all()]
         if unset:
-            raise Violation(f"it leaves '{unset[0]}' without a first value{where}")
+            raise Violation(f"it does not initialise '{unset[0]}'{where}")
     with torch.no_grad():
         if not compute_logits(build_model_around(subject), random_batch()).isfinite().all():
-            raise Violation("a model with its weights gives logits that are not finite")
+            raise Violation("the logits of a model with its weights are not finite")
 
 
 @rule("seed", KIND, after=("fills",))
 def seed(subject: ComponentUnderTest) -> None:
-    """Equal seeds give equal weights, other seeds others."""
+    """Equal seeds give equal weights, and different seeds different ones."""
     torch.manual_seed(1)
     first = weights(subject)
     torch.manual_seed(2)
-    again, other = weights(subject), weights(subject, seed=1)
-    differ = [name for name, value in first.items() if not torch.equal(value, again[name])]
-    hint = "draw from the generator that draw() is given, and from nothing else"
+    repeated, other = weights(subject), weights(subject, seed=1)
+    differ = [name for name, value in first.items() if not torch.equal(value, repeated[name])]
+    hint = "draw random numbers only from the generator that draw() receives"
     if differ:
         raise Violation(f"equal seeds give different weights of '{differ[0]}'", hint=hint)
     if all(torch.equal(value, other[name]) for name, value in first.items()):
-        raise Violation("it ignores the seed: another one gives the same weights", hint=hint)
+        raise Violation("another seed gives the same weights", hint=hint)
 
 
 @rule("module by module", KIND, after=("seed",))
 def module_by_module(subject: ComponentUnderTest) -> None:
-    """Two models that differ in one part agree in the weights of all others."""
+    """Two models that differ in one component have equal weights in all other components."""
     first, other = weights(subject), weights(subject, injection="concat")
     shared = [name for name in first if name in other and not name.startswith("injection")]
     differ = [name for name in shared if not torch.equal(first[name], other[name])]
     if differ:
-        hint = "key each module's stream by its name, as Init.__call__ does; override draw() instead of __call__"
-        raise Violation(f"another injection changes the first weights of '{differ[0]}'", hint=hint)
+        hint = "key the random numbers of each module by its name, as Init.__call__ does; override draw(), not __call__"
+        raise Violation(f"another injection changes the initial weights of '{differ[0]}'", hint=hint)
 
 
 @rule("random state", KIND, after=("fills",))
 def random_state(subject: ComponentUnderTest) -> None:
-    """It leaves torch's global random state as it was."""
+    """It does not change torch's global random state."""
     torch.manual_seed(0)
-    around = build_model_around(subject, seed=None)
+    model = build_model_around(subject, seed=None)
     before = torch.random.get_rng_state()
-    initialise(around, seed=0, mean_loops=LOOPS)
+    initialise(model, seed=0, mean_loops=LOOPS)
     if not torch.equal(before, torch.random.get_rng_state()):
         raise Violation("it changes torch's global random state", hint="with torch.random.fork_rng(devices=[]): ...")
