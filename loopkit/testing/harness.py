@@ -1,4 +1,4 @@
-"""A tiny model with the component under test. Letters: K loops, B sequences, T tokens, V vocabulary."""
+"""A tiny model with the component under test. Dims: K loops, B sequences, T tokens, V vocabulary."""
 
 from __future__ import annotations
 

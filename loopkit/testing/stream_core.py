@@ -1,4 +1,4 @@
-"""A core with several streams, to check the components around it. Letters: S streams, D width."""
+"""A core with several streams, to check the components around it. Dims: S streams, D width."""
 
 from __future__ import annotations
 
