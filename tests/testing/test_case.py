@@ -8,7 +8,7 @@ from loopkit.registry.catalog import catalog
 from loopkit.testing import ComponentNotFound, Violation, cases, check
 from loopkit.testing.component_under_test import find_component
 from loopkit.testing.variants import complete, variants
-from tests.testing import right, wrong
+from tests.testing import correct, faulty
 
 
 def test_required_options_are_filled_in_nested_components() -> None:
@@ -35,19 +35,19 @@ def test_variants_cover_choices_and_optional_components() -> None:
 
 
 def test_check_is_skipped_after_failed_prerequisite() -> None:
-    skipped = [case for case in cases(wrong.WrongShape) if not case.passes()]
+    skipped = [case for case in cases(faulty.WrongShape) if not case.passes()]
     reasons = {case.check.name for case in skipped}
     assert {"shape", "dtype", "causal"} <= reasons
     assert "builds" not in reasons
 
 
 def test_check_reports_all_violations() -> None:
-    with pytest.raises(Violation, match=r"mean: schedule 'misdeclared_mean' \(.*wrong\.py:\d+\)"):
-        check(wrong.MisdeclaredMean)
+    with pytest.raises(Violation, match=r"mean: schedule 'misdeclared_mean' \(.*faulty\.py:\d+\)"):
+        check(faulty.MisdeclaredMean)
     check("schedule/fixed", options={"loops": 3})
 
 
-@pytest.mark.parametrize("cls", [right.RecordsAlone, right.PlainScalar])
+@pytest.mark.parametrize("cls", [correct.RecordsAlone, correct.PlainScalar])
 def test_correct_component_passes(cls: type) -> None:
     check(cls)
 
@@ -63,9 +63,9 @@ def test_class_inside_function_is_rejected() -> None:
 
 
 def test_class_configures_its_checks() -> None:
-    subject = find_component(wrong.KeepsState)
-    wrong.KeepsState.conformance = {"options": {}, "model": {"start": "zeros"}}  # type: ignore[attr-defined]
+    subject = find_component(faulty.KeepsState)
+    faulty.KeepsState.conformance = {"options": {}, "model": {"start": "zeros"}}  # type: ignore[attr-defined]
     try:
         assert subject.surroundings == {"start": "zeros"}
     finally:
-        del wrong.KeepsState.conformance  # type: ignore[attr-defined]
+        del faulty.KeepsState.conformance  # type: ignore[attr-defined]
