@@ -24,10 +24,10 @@ def command() -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder that gets the package's folder.")
 def plugin(name: str, kinds: tuple[str, ...], out: Path) -> None:
     """Write an installable package NAME with a small component of each kind, a recipe, and a test that runs the kit."""
-    from loopkit.testing.scaffold import names_of, plugin_files, refuse, write_files
+    from loopkit.testing.scaffold import check_absent, names_of, plugin_files, write_files
 
     folder = out / name
-    refuse(folder)
+    check_absent(folder)
     names = names_of(name, kinds)
     files = plugin_files(names, kinds)
     write_files(folder, files)

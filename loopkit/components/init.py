@@ -74,10 +74,20 @@ def _key(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big") >> 1
 
 
+def _seed_generators(seed: int) -> None:
+    """Seed the CPU's generator, and the GPU's once CUDA is in use.
+
+    ``torch.manual_seed`` also queues a call, with a formatted stack trace, for each backend that is not in use.
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
 def _reset(name: str, module: nn.Module, seed: int) -> None:
     reset = getattr(module, "reset_parameters", None)
     if reset is not None:
-        torch.manual_seed(_key(seed, name))  # of every device, which takes as long as drawing: only where it counts
+        _seed_generators(_key(seed, name))
         reset()
     elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
         raise UserError(

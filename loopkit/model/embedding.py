@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from loopkit.components.position import Position
@@ -25,7 +26,8 @@ class Embedding(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, *, scale: float | Literal["sqrt_width"], dropout: float) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
+        # the model's init fills the table; nn.Embedding would first draw it, which takes milliseconds on meta
+        self.tokens = nn.Embedding.from_pretrained(torch.empty(vocabulary, width), freeze=False)
         self.scale = math.sqrt(width) if scale == "sqrt_width" else scale
         self.dropout = Dropout(dropout, "embedding")
 

@@ -42,7 +42,7 @@ TRAITS = {
     ),
     "needs": Trait(
         "set",
-        "Capabilities that something else in the recipe must provide: `gate`, `double_backward`, `jvp`, "
+        "Capabilities that something else in the recipe must provide: `gate`, `double_backward`, "
         "`whole_matrices` (no sharding of single matrices), or a name of your own.",
     ),
     "provides": Trait(
@@ -50,7 +50,7 @@ TRAITS = {
         "Capabilities that it brings: `gate` (exit logits), `double_backward`, `cache` (an attention that reads and "
         "writes `step.cache`), or a name of your own.",
     ),
-    "lacks": Trait("set", "Capabilities that it rules out: `double_backward`, `jvp`, `cache`."),
+    "lacks": Trait("set", "Capabilities that it rules out: `double_backward`, `cache`."),
     "uses_total": Trait(
         "bool",
         "Its value inside the loop depends on how many loops the pass has. Evaluation then makes one pass per depth, "

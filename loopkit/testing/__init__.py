@@ -1,12 +1,12 @@
-"""The conformance kit: what every component of a kind must do, whoever wrote it.
+"""The conformance kit: the rules that every component of a kind follows.
 
-From the command line, ``pytest --loopkit-component my_package:MyReadout``. From a test of one's own::
+On the command line: ``pytest --loopkit-component my_package:MyReadout``. In a test::
 
     @pytest.mark.parametrize("case", cases("my_package:MyReadout"), ids=str)
     def test_conformance(case: Case) -> None:
         case()
 
-From Python, ``check(MyReadout)`` raises with everything that is violated.
+In Python, ``check(MyReadout)`` raises one exception with all violations.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from loopkit.testing.case import Violation as Violation
     from loopkit.testing.case import cases as cases
     from loopkit.testing.case import check as check
-    from loopkit.testing.component_under_test import NoSubject as NoSubject
+    from loopkit.testing.component_under_test import ComponentNotFound as ComponentNotFound
 
-_HOMES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {
-    "NoSubject": "component_under_test"
+_MODULES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {
+    "ComponentNotFound": "component_under_test"
 }
 
-__all__ = ["Case", "NoSubject", "NotChecked", "Violation", "cases", "check"]
+__all__ = ["Case", "ComponentNotFound", "NotChecked", "Violation", "cases", "check"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest imports this package at every start, for the plugin in it
-    if name in _HOMES:
-        return getattr(import_module(f"loopkit.testing.{_HOMES[name]}"), name)
+    # pytest imports this package at every start because of its plugin, so torch is not imported here
+    if name in _MODULES:
+        return getattr(import_module(f"loopkit.testing.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

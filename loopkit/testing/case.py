@@ -1,4 +1,4 @@
-"""Checks, and a check of one component: a case, which passes or says in words what is violated."""
+"""Checks, the rules of the kinds, and cases: one check of one component each."""
 
 from __future__ import annotations
 
@@ -6,42 +6,43 @@ import unittest
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from loopkit.registry import KINDS
-from loopkit.testing.component_under_test import ComponentUnderTest, find
+from loopkit.testing.component_under_test import ComponentUnderTest, find_component
 
 LOOP = ("block", "core", "injection", "carry", "readout", "attention", "mlp", "norm", "placement")
-"""Kinds that are modules inside the loop, or read its state."""
+"""Kinds that are modules inside the loop or read its state."""
 
 MODULES = (*LOOP, "position", "start", "gate")
 """Kinds that are modules of a model."""
 
-EVERYTHING = tuple(KINDS)
+ALL_KINDS = tuple(KINDS)
 
 
 class Violation(AssertionError):
-    """A component does not do what its kind must.
+    """A component violates a rule of its kind.
 
     Args:
-        what: The rule that is broken, as a statement about the component.
-        seen: What was found, with figures.
-        hint: Where to look, and an example of how it is done.
+        message: The violation, as a statement about the component.
+        seen: The values that show it.
+        hint: Where to look, with an example of the correct form.
     """
 
-    def __init__(self, what: str, seen: str = "", hint: str = "") -> None:
-        self.what, self.seen, self.hint = what, seen, hint
-        lines = [what, *([f"  seen: {seen}"] if seen else []), *([f"  hint: {hint}"] if hint else [])]
+    def __init__(self, message: str, seen: str = "", hint: str = "") -> None:
+        self.message, self.seen, self.hint = message, seen, hint
+        lines = [message, *([f"  seen: {seen}"] if seen else []), *([f"  hint: {hint}"] if hint else [])]
         super().__init__("\n".join(lines))
 
 
 class NotChecked(unittest.SkipTest):
-    """A check that does not apply, or that an earlier failure makes meaningless; test runners show it as skipped."""
+    """A check does not apply, or an earlier failure makes it meaningless; test runners report it as skipped."""
 
 
-class NotHere(NotChecked):
-    """Something that the component needs is not installed, so nothing that follows can be checked either."""
+class MissingDependency(NotChecked):
+    """A package that the component needs is not installed, so no later check can run."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,15 @@ class Check:
     """One rule.
 
     Args:
-        name: A word or two, unique within a kind.
-        says: The rule as a sentence.
-        kinds: Whom it binds.
-        after: Checks that must have passed before: their faults would show here too, under a misleading name.
+        name: One or two words, unique within a kind.
+        rule: The rule as a sentence.
+        kinds: Kinds to which it applies.
+        after: Checks that must pass first, because their faults would show here too, under a misleading name.
         run: Raises a ``Violation`` or ``NotChecked``.
     """
 
     name: str
-    says: str
+    rule: str
     kinds: tuple[str, ...]
     after: tuple[str, ...]
     run: Callable[[ComponentUnderTest], None]
@@ -69,18 +70,19 @@ _CHECKS: list[Check] = []
 def rule(
     name: str, kinds: Iterable[str], after: Iterable[str] = ()
 ) -> Callable[[Callable[[ComponentUnderTest], None]], Any]:
-    """Make a function a check; its docstring's first line is the rule as a sentence."""
+    """Register a function as a check; the first line of its docstring states the rule."""
 
     def decorate(function: Callable[[ComponentUnderTest], None]) -> Callable[[ComponentUnderTest], None]:
-        says = (function.__doc__ or name).strip().splitlines()[0]
-        _CHECKS.append(Check(name, says, tuple(kinds), tuple(after), function))
+        sentence = (function.__doc__ or name).strip().splitlines()[0]
+        _CHECKS.append(Check(name, sentence, tuple(kinds), tuple(after), function))
         return function
 
     return decorate
 
 
+@cache
 def checks_of(kind: str) -> dict[str, Check]:
-    """The checks of a kind by name, in the order in which they make sense."""
+    """The checks of a kind by name, in the order in which they run."""
     from loopkit.testing import checks
 
     assert checks.LOADED
@@ -98,23 +100,23 @@ class Case:
         """Run the check.
 
         Raises:
-            Violation: In words.
-            NotChecked: If it does not apply, or a check before it failed.
-            Exception: What the component raised where no rule speaks of it, with a note that names the check.
+            Violation: If the component violates the rule.
+            NotChecked: If the check does not apply, or a check before it failed.
+            Exception: Any other exception of the component, with a note that names the check.
         """
-        known = checks_of(self.subject.schema.kind)
+        checks = checks_of(self.subject.schema.kind)
         for name in self.check.after:
-            if name in known and not Case(self.subject, known[name]).passes():
+            if name in checks and not Case(self.subject, checks[name]).passes():
                 raise NotChecked(f"not checked: '{name}' failed before")
         error = self._outcome()
         if error is not None:
             raise error
 
     def passes(self) -> bool:
-        """Whether the check, and those before it, hold."""
+        """Whether the check and those before it pass."""
         try:
             self()
-        except NotHere:
+        except MissingDependency:
             return False
         except NotChecked as reason:
             return "failed before" not in str(reason)
@@ -123,20 +125,19 @@ class Case:
         return True
 
     def _outcome(self) -> Exception | None:
-        """What the check raised; run once, because others wait for its result."""
+        """The exception of the check; it runs once, because other checks depend on its result."""
         outcomes = self.subject.outcomes
         if self.check.name not in outcomes:
             try:
                 self.check.run(self.subject)
                 outcomes[self.check.name] = None
             except Violation as violation:
-                where = f"{self.subject}: {violation.what}"
-                named = Violation(where, violation.seen, violation.hint)
-                outcomes[self.check.name] = named.with_traceback(violation.__traceback__)
-                named.__cause__ = violation.__cause__
+                located = Violation(f"{self.subject}: {violation.message}", violation.seen, violation.hint)
+                outcomes[self.check.name] = located.with_traceback(violation.__traceback__)
+                located.__cause__ = violation.__cause__
             except Exception as error:
                 if not isinstance(error, NotChecked):
-                    error.add_note(f"while checking '{self.check.name}' of {self.subject}: {self.check.says}")
+                    error.add_note(f"while checking '{self.check.name}' of {self.subject}: {self.check.rule}")
                 outcomes[self.check.name] = error
         return outcomes[self.check.name]
 
@@ -151,19 +152,19 @@ def cases(
     model: Mapping[str, Any] | None = None,
     plugins: Sequence[Path] = (),
 ) -> list[Case]:
-    """Every check of a component, each to be called.
+    """List the checks of a component; call each case to run it.
 
     Args:
         component: The class, ``"my_package.module:Class"``, ``"file.py:Class"``, ``"kind/name"`` or ``"name"``.
-        options: Options to build it with, as a recipe would write them; the kit guesses small values for required ones
-            that are numbers, choices or components.
-        model: Components to have around it, by kind, where it cannot work with the kit's own.
+        options: Its options, as a recipe would write them; the kit guesses small values for required numbers, choices
+            and components.
+        model: The other components of the model, by kind, if it does not work with the kit's own.
         plugins: Files with further components.
 
     Raises:
-        NoSubject: If there is no such component.
+        ComponentNotFound: If the component does not exist.
     """
-    subject = find(component, options, model, plugins)
+    subject = find_component(component, options, model, plugins)
     return [Case(subject, check) for check in checks_of(subject.schema.kind).values()]
 
 
@@ -177,43 +178,43 @@ def check(
     """Run every check of a component; the arguments are those of ``cases``.
 
     Raises:
-        Violation: With everything that is violated.
-        NoSubject: If there is no such component.
+        Violation: With all violations.
+        ComponentNotFound: If the component does not exist.
     """
-    found: list[str] = []
+    violations: list[str] = []
     for case in cases(component, options=options, model=model, plugins=plugins):
         try:
             case()
         except NotChecked:
             continue
         except Violation as violation:
-            found.append(f"{case.check.name}: {violation}")
-    if found:
-        raise Violation("\n".join(found))
+            violations.append(f"{case.check.name}: {violation}")
+    if violations:
+        raise Violation("\n".join(violations))
 
 
 @contextmanager
-def saying(what: str, hint: str = "") -> Iterator[None]:
-    """Turn whatever the component raises inside into a violation of a rule, with the exception as its cause."""
+def report_as_violation(message: str, hint: str = "") -> Iterator[None]:
+    """Convert an exception that the component raises in the block into a violation, with the exception as its cause."""
     try:
         yield
     except (Violation, NotChecked):
         raise
     except Exception as error:
-        raise Violation(what, f"{type(error).__name__}: {_short(error)}{_place(error)}", hint) from error
+        raise Violation(message, f"{type(error).__name__}: {_shorten(error)}{_location(error)}", hint) from error
 
 
-def _short(error: Exception) -> str:
+def _shorten(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text if len(text) < 300 else text[:297] + "..."
 
 
-def _place(error: Exception) -> str:
+def _location(error: Exception) -> str:
     """The innermost line outside of torch and of the kit."""
-    place, trace = "", error.__traceback__
+    location, trace = "", error.__traceback__
     while trace is not None:
         file = Path(trace.tb_frame.f_code.co_filename)
         if not {"torch", "testing", "contextlib.py"} & {file.name, *file.parts[-3:]}:
-            place = f" ({file}:{trace.tb_lineno})"
+            location = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return place
+    return location

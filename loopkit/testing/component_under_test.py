@@ -1,4 +1,4 @@
-"""The component under test: found, its options filled in, its variants listed."""
+"""The component under test, with its options and variants."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from loopkit.registry.catalog import Catalog, ComponentError, Offer, catalog
 from loopkit.registry.schema import Provider, Schema
 from loopkit.registry.source import read_components
 from loopkit.registry.spec import Spec
-from loopkit.testing.options import Variant, complete, variants
+from loopkit.testing.variants import Variant, complete, variants
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = "conformance"
-"""Class attribute in which a component may say what the kit needs: ``{"options": {...}, "model": {...}}``; a tokenizer
-that takes some texts alone also ``"texts": [...]``."""
+"""Class attribute that configures the checks of a component: ``{"options": {...}, "model": {...}}``; a tokenizer that
+accepts only certain texts adds ``"texts": [...]``."""
 
 
-class NoSubject(UserError):
-    """What should be tested cannot be found, or is no component."""
+class ComponentNotFound(UserError):
+    """The component to test does not exist, or the class is not a component."""
 
 
 @dataclass(eq=False)
@@ -36,56 +36,56 @@ class ComponentUnderTest:
     """A component under test.
 
     Args:
-        schema: What its source text says.
-        catalog: Where it and its neighbours are found.
-        given: Options to build it with.
-        model: Components to have around it, by kind.
-        outcomes: What each check that has run raised.
-        memo: What checks have computed for each other.
+        schema: Its schema, read from source text.
+        catalog: The components that are available to it.
+        explicit_options: Options that the caller set.
+        model: The other components of the model, by kind.
+        outcomes: The exception of each check that has run, or ``None``.
+        memo: Results that several checks share.
     """
 
     schema: Schema
     catalog: Catalog
-    given: Mapping[str, Any] = field(default_factory=dict)
+    explicit_options: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     outcomes: dict[str, Exception | None] = field(default_factory=dict)
     memo: dict[Any, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def cls(self) -> type:
-        """Its class."""
+        """The class."""
         return self.schema.load()
 
     @property
-    def marked(self) -> Mapping[str, Any]:
-        """What its class says for the kit."""
-        found: Mapping[str, Any] = getattr(self.cls, MARKER, {})
-        return found
+    def settings(self) -> Mapping[str, Any]:
+        """The settings for the kit that its class declares."""
+        settings: Mapping[str, Any] = getattr(self.cls, MARKER, {})
+        return settings
 
     @property
     def traits(self) -> Mapping[str, Any]:
-        """What its registration states."""
+        """The traits of its registration."""
         return self.schema.traits
 
     def lacks(self, capability: str) -> bool:
-        """Whether it states that it does without something."""
+        """Whether its registration lists a capability under ``lacks``."""
         return capability in self.traits.get("lacks", ())
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The options of the default variant: those given, and values for required ones."""
-        marked = self.marked.get("options", {})
-        return complete(self.schema, {**marked, **self.given}, self.catalog)
+        """The options of the default variant: those set, and guessed values for the other required ones."""
+        declared = self.settings.get("options", {})
+        return complete(self.schema, {**declared, **self.explicit_options}, self.catalog)
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """The default, then each choice and each optional part by itself."""
+        """The default, then one variant for each choice and each optional part."""
         return list(variants(self.schema, self.options, self.catalog))
 
     @property
-    def around(self) -> dict[str, Any]:
-        """What it wants around it in a model, by kind."""
-        return {**self.marked.get("model", {}), **self.model}
+    def surroundings(self) -> dict[str, Any]:
+        """The components that it requires in the rest of the model, by kind."""
+        return {**self.settings.get("model", {}), **self.model}
 
     def choice(self, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The component as a recipe would write it."""
@@ -93,12 +93,12 @@ class ComponentUnderTest:
 
     @property
     def name(self) -> str:
-        """How recipes call it where a built-in has its name too."""
+        """Its name in recipes, with the package in front if another component has the same name."""
         offers = [offer for offer in self.catalog.of(self.schema.kind) if offer.name == self.schema.name]
         return self.schema.name if len(offers) == 1 else f"{self.schema.provider.package}:{self.schema.name}"
 
     def spec(self, options: Mapping[str, Any] | None = None) -> Spec:
-        """The component chosen, its options checked.
+        """The component as a ``Spec``, with validated options.
 
         Raises:
             RecipeError: If the options do not fit.
@@ -108,72 +108,79 @@ class ComponentUnderTest:
         return component(self.schema.kind, self.choice(options), among=self.catalog, width=16)
 
     def build(self, options: Mapping[str, Any] | None = None, **wiring: Any) -> Any:
-        """The component built."""
+        """Build the component."""
         return self.spec(options).build(**wiring)
 
     def __str__(self) -> str:
         return f"{self.schema.kind} '{self.schema.name}' ({self.schema.file}:{self.schema.line})"
 
 
-def find(
+def find_component(
     component: str | type,
     options: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
     plugins: Sequence[Path] = (),
 ) -> ComponentUnderTest:
-    """The subject that a class, ``module:Class``, ``file.py:Class``, ``kind/name`` or bare name means.
+    """Find a component by class, ``module:Class``, ``file.py:Class``, ``kind/name`` or bare name.
 
     Raises:
-        NoSubject: If there is none, it cannot be imported, or options or surroundings are named that do not exist.
+        ComponentNotFound: If it does not exist or cannot be imported, or has no such options or surroundings.
         SourceProblem: If its constructor cannot be read.
     """
-    known = catalog().with_files(plugins)
-    schema, known = _of_class(component, known) if isinstance(component, type) else _of_text(component, known)
-    subject = ComponentUnderTest(schema, known, options or {}, model or {})
+    available = catalog().with_files(plugins)
+    if isinstance(component, type):
+        schema, available = _find_class(component, available)
+    else:
+        schema, available = _find_by_name(component, available)
+    subject = ComponentUnderTest(schema, available, options or {}, model or {})
     with _importing(str(schema.file)):
         assert isinstance(subject.cls, type)
-    if unknown := set(subject.given) - set(schema.options):
+    if unknown := set(subject.explicit_options) - set(schema.options):
         names = ", ".join(schema.options) or "none"
-        raise NoSubject(f"{subject} has no option {', '.join(sorted(unknown))}; options: {names}")
-    if unknown := set(subject.around) - set(KINDS):
-        raise NoSubject(f"{', '.join(sorted(unknown))}: no kind is called so; surroundings are given by kind")
+        raise ComponentNotFound(f"{subject} has no option {', '.join(sorted(unknown))}; options: {names}")
+    if unknown := set(subject.surroundings) - set(KINDS):
+        raise ComponentNotFound(f"unknown kind {', '.join(sorted(unknown))}; kinds: {', '.join(KINDS)}")
     return subject
 
 
-def _of_text(text: str, known: Catalog) -> tuple[Schema, Catalog]:
-    place, colon, name = text.rpartition(":")
+def _find_by_name(text: str, available: Catalog) -> tuple[Schema, Catalog]:
+    location, colon, name = text.rpartition(":")
     if not colon:
-        return _registered(text, known)
-    if place.endswith(".py"):
-        if not Path(place).is_file():
-            raise NoSubject(f"there is no file {place}")
-        return _of_file(Path(place).resolve(), name, Provider(Path(place).stem, "", ""), known)
-    sys.path.insert(0, "")  # as `python -m pytest` has it: the package under test may lie in the current folder
+        return _find_registered(text, available)
+    if location.endswith(".py"):
+        if not Path(location).is_file():
+            raise ComponentNotFound(f"file not found: {location}")
+        return _find_in_file(Path(location).resolve(), name, Provider(Path(location).stem, "", ""), available)
+    sys.path.insert(0, "")  # as in `python -m pytest`: the package under test may be in the current folder
     try:
-        with _importing(place):
-            module = importlib.import_module(place)
+        with _importing(location):
+            module = importlib.import_module(location)
     finally:
         sys.path.remove("")
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
-        there = [n for n, v in vars(module).items() if isinstance(v, type) and "registration" in vars(v)]
-        raise NoSubject(f"{place} has no class {name}; its components: {', '.join(there) or 'none'}")
-    return _of_class(cls, known)
+        names = [n for n, v in vars(module).items() if isinstance(v, type) and "registration" in vars(v)]
+        raise ComponentNotFound(f"{location} has no class {name}; its components: {', '.join(names) or 'none'}")
+    return _find_class(cls, available)
 
 
 @contextmanager
-def _importing(place: str) -> Iterator[None]:
-    """Report what a module raises when it is imported in one line, with the place that raised."""
+def _importing(location: str) -> Iterator[None]:
+    """Convert an exception during an import into one line with its location."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is not None and place.startswith(error.name):
-            raise NoSubject(f"no module is called {place}; install the package, or start in its folder") from None
-        raise NoSubject(f"{place} cannot be imported: {error}{_line(error)}") from error
+        if error.name is not None and location.startswith(error.name):
+            raise ComponentNotFound(
+                f"no module named {location}; install the package, or run pytest in its folder"
+            ) from None
+        raise ComponentNotFound(f"{location} cannot be imported: {error}{_line(error)}") from error
     except UserError as error:
-        raise NoSubject(str(error)) from error
+        raise ComponentNotFound(str(error)) from error
     except Exception as error:
-        raise NoSubject(f"{place} cannot be imported: {type(error).__name__}: {error}{_line(error)}") from error
+        raise ComponentNotFound(
+            f"{location} cannot be imported: {type(error).__name__}: {error}{_line(error)}"
+        ) from error
 
 
 def _line(error: Exception) -> str:
@@ -186,45 +193,49 @@ def _line(error: Exception) -> str:
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
-def _registered(text: str, known: Catalog) -> tuple[Schema, Catalog]:
+def _find_registered(text: str, available: Catalog) -> tuple[Schema, Catalog]:
     kind, slash, name = text.partition("/")
-    kinds = [kind] if slash else [k for k in KINDS if text in known.names(k)]
+    kinds = [kind] if slash else [k for k in KINDS if text in available.names(k)]
     if len(kinds) != 1 or kinds[0] not in KINDS:
         also = (
             f": {', '.join(f'{k}/{text}' for k in kinds)}"
             if kinds
             else "; write module:Class, file.py:Class, kind/name"
         )
-        raise NoSubject(f"{text!r} names {'several components' if kinds else 'no component'}{also}")
+        raise ComponentNotFound(f"{text!r} names {'several components' if kinds else 'no component'}{also}")
     try:
-        return known.get(kinds[0], name if slash else text), known
+        return available.get(kinds[0], name if slash else text), available
     except ComponentError as error:
-        raise NoSubject(f"{error}; {getattr(error, 'hint', '')}") from None
+        raise ComponentNotFound(f"{error}; {getattr(error, 'hint', '')}") from None
 
 
-def _of_class(cls: type, known: Catalog) -> tuple[Schema, Catalog]:
+def _find_class(cls: type, available: Catalog) -> tuple[Schema, Catalog]:
     if "registration" not in vars(cls):
-        raise NoSubject(f'{cls.__module__}.{cls.__qualname__} carries no @register("kind", "name")')
+        raise ComponentNotFound(f'{cls.__module__}.{cls.__qualname__} has no @register("kind", "name") decorator')
     if "<locals>" in cls.__qualname__:
-        raise NoSubject(f"{cls.__qualname__} stands inside a function; a component is a class of a module")
+        raise ComponentNotFound(
+            f"{cls.__qualname__} is defined inside a function; define the component at the top level of a module"
+        )
     file = Path(inspect.getfile(cls)).resolve()
     local = cls.__module__.startswith("loopkit_local_")
     module = "" if local else cls.__module__
-    return _of_file(file, cls.__name__, Provider(file.stem if local else module.partition(".")[0], "", module), known)
+    return _find_in_file(
+        file, cls.__name__, Provider(file.stem if local else module.partition(".")[0], "", module), available
+    )
 
 
-def _of_file(file: Path, name: str, provider: Provider, known: Catalog) -> tuple[Schema, Catalog]:
-    """A class of a file, in the catalog where the package's entry point put it or else added to it."""
-    for offer in known.offers:
+def _find_in_file(file: Path, name: str, provider: Provider, available: Catalog) -> tuple[Schema, Catalog]:
+    """A class of a file, with a catalog that contains it."""
+    for offer in available.offers:
         if offer.schema and offer.file and offer.file.resolve() == file and offer.schema.qualname == name:
-            return offer.schema, known
+            return offer.schema, available
     schemas = {schema.qualname: schema for schema in read_components(file, provider)}
     if name not in schemas:
-        raise NoSubject(f"{file} has no component {name}; components: {', '.join(schemas) or 'none'}")
-    there = {(offer.kind, offer.name, offer.file and offer.file.resolve()) for offer in known.offers}
+        raise ComponentNotFound(f"{file} has no component {name}; components: {', '.join(schemas) or 'none'}")
+    present = {(offer.kind, offer.name, offer.file and offer.file.resolve()) for offer in available.offers}
     added = [
         Offer(schema.kind, schema.name, provider, file, schema)
         for schema in schemas.values()
-        if (schema.kind, schema.name, file) not in there
+        if (schema.kind, schema.name, file) not in present
     ]
-    return schemas[name], Catalog((*known.offers, *added))
+    return schemas[name], Catalog((*available.offers, *added))

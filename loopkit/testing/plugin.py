@@ -1,7 +1,6 @@
 """The kit as a pytest plugin: ``pytest --loopkit-component my_package:MyReadout``.
 
-pytest loads this file at every start, wherever loopkit is installed, so it imports nothing that takes time until the
-option is used.
+pytest imports this module at every start wherever loopkit is installed, so slow imports wait until the option is used.
 """
 
 from __future__ import annotations
@@ -17,40 +16,40 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Tell pytest of our options."""
+    """Add the options of the kit."""
     group = parser.getgroup("loopkit", "conformance of loopkit components")
     group.addoption(
         "--loopkit-component",
         action="append",
         default=[],
         metavar="MODULE:CLASS",
-        help="Check this component as its kind demands: module:Class, file.py:Class or kind/name; may repeat. "
-        "Without paths, nothing else is run.",
+        help="Check this component against the rules of its kind: module:Class, file.py:Class or kind/name; may "
+        "repeat. Without paths, no other test runs.",
     )
     group.addoption(
         "--loopkit-options",
         metavar="JSON",
-        help="Options to build it with, such as '{\"heads\": 2}'; the kit guesses required numbers and choices.",
+        help="Options of the component, such as '{\"heads\": 2}'; the kit guesses required numbers and choices.",
     )
     group.addoption(
         "--loopkit-plugins",
         action="append",
         default=[],
         metavar="FILE",
-        help="A Python file with further components that the component or --loopkit-model names; may repeat.",
+        help="A Python file with other components that the component or --loopkit-model uses; may repeat.",
     )
     group.addoption(
         "--loopkit-model",
         metavar="JSON",
-        help='Components to have around it, by kind, such as \'{"start": "two_streams"}\'.',
+        help='The other components of the model, by kind, such as \'{"start": "two_streams"}\'.',
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without paths, the components alone are checked."""
+    """Collect only the components if no paths are given."""
     if not config.getoption("loopkit_component"):
         if any(config.getoption(f"loopkit_{name}") for name in ("options", "model", "plugins")):
-            raise pytest.UsageError("--loopkit-options, -model and -plugins belong to a --loopkit-component")
+            raise pytest.UsageError("--loopkit-options, -model and -plugins need --loopkit-component")
     elif config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
 
@@ -74,10 +73,10 @@ class Component(pytest.Collector):
         options, model = (_json(self.config, option) for option in ("loopkit_options", "loopkit_model"))
         try:
             files = [Path(file) for file in self.config.getoption("loopkit_plugins")]
-            found = cases(self.name, options=options, model=model, plugins=files)
+            selected = cases(self.name, options=options, model=model, plugins=files)
         except UserError as error:
             raise pytest.UsageError(f"--loopkit-component {self.name}: {error}") from None
-        return [Conformance.from_parent(self, name=case.check.name.replace(" ", "_"), case=case) for case in found]
+        return [Conformance.from_parent(self, name=case.check.name.replace(" ", "_"), case=case) for case in selected]
 
 
 def _json(config: pytest.Config, option: str) -> dict[str, Any]:
@@ -87,15 +86,15 @@ def _json(config: pytest.Config, option: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise pytest.UsageError(f"--{option.replace('_', '-')} {text}: not JSON ({error})") from None
     if not isinstance(value, dict):
-        raise pytest.UsageError(f"--{option.replace('_', '-')} {text}: write a map")
+        raise pytest.UsageError(f"--{option.replace('_', '-')} {text}: expected a JSON object")
     return value
 
 
 class Conformance(pytest.Item):
     """One check of one component."""
 
-    def __init__(self, *, case: Case, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, case: Case, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.case = case
 
     def runtest(self) -> None:
@@ -103,14 +102,14 @@ class Conformance(pytest.Item):
         self.case()
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """A violation in words; a traceback only of what no rule speaks of."""
+        """Format a violation without a traceback; any other exception keeps its own."""
         from loopkit.testing import Violation
 
         if isinstance(excinfo.value, Violation):
-            return f"{excinfo.value}\n  rule: {self.case.check.says}"
+            return f"{excinfo.value}\n  rule: {self.case.check.rule}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:
-        """Where a report points: the component's class."""
+        """Point reports at the class of the component."""
         schema = self.case.subject.schema
-        return schema.file, schema.line - 1, f"{schema.kind}/{schema.name}: {self.case.check.says}"
+        return schema.file, schema.line - 1, f"{schema.kind}/{schema.name}: {self.case.check.rule}"

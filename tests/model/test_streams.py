@@ -21,7 +21,7 @@ from tests.components.steps import random, step_for
 from tests.model.tiny import LENGTH, LOOPS, VOCABULARY, batch, section
 
 STREAMS = 3
-CORE = Path(testing.__file__).parent / "streams.py"
+CORE = Path(testing.__file__).parent / "stream_core.py"
 E, C = random(2, 5, 4), random(2, 5, STREAMS, 4, seed=1)
 
 

@@ -1,4 +1,4 @@
-"""The kit over every registered component of every kind: the same checks that a plugin's author runs."""
+"""The kit on every registered component: the checks that plugin authors run."""
 
 from __future__ import annotations
 
@@ -23,29 +23,32 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "task/math": [{"dataset": "gsm8k", "path": str(DATA / "gsm8k.jsonl")}],
     "tokenizer/huggingface": [{"path": str(DATA / "tokenizer.json")}],
 }
-"""What the kit cannot guess, or should look at beside the defaults."""
+"""Options that the kit cannot guess, or that it checks in addition to the defaults."""
 
 NEEDS_OPTIONS = {"source/math_sft", "source/text", "source/wikitext", "task/math", "tokenizer/huggingface"}
-"""Components that say nothing without their options."""
+"""Components that do not work without these options."""
 
 
-def all_cases() -> list[Case]:
-    found: list[Case] = []
+def collect_cases() -> list[Case]:
+    selected: list[Case] = []
     for offer in catalog(plugins=False).offers:
         name = f"{offer.kind}/{offer.name}"
         for options in [*([] if name in NEEDS_OPTIONS else [{}]), *OPTIONS.get(name, [])]:
-            found += cases(name, options=options)
-    return found
+            selected += cases(name, options=options)
+    return selected
 
 
-@pytest.mark.parametrize("case", all_cases(), ids=str)
+CASES = collect_cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")
 def test_conformance(case: Case) -> None:
     case()
 
 
-def test_no_component_and_no_kind_is_left_out() -> None:
-    subjects = {f"{case.subject.schema.kind}/{case.subject.schema.name}" for case in all_cases()}
+def test_every_component_and_kind_is_checked() -> None:
+    subjects = {f"{case.subject.schema.kind}/{case.subject.schema.name}" for case in CASES}
     offers = {f"{offer.kind}/{offer.name}" for offer in catalog(plugins=False).offers}
     assert subjects == offers
     from loopkit.testing.case import checks_of

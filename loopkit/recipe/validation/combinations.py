@@ -70,7 +70,7 @@ SETTINGS = (
 )
 """Everything the trainer provides unless one of these settings is in force."""
 
-PROVIDED_BY_TRAINER = frozenset({"double_backward", "jvp", "autocast", "whole_matrices", "streams"})
+PROVIDED_BY_TRAINER = frozenset({"double_backward", "autocast", "whole_matrices", "streams"})
 
 
 Rule = Callable[[Resolver, dict[str, Any]], Iterator[Problem]]

@@ -1,13 +1,13 @@
-"""The rules, one file per group of kinds."""
+"""The rules of the kit, one module per kind or group of kinds, in the order in which they run."""
 
 from loopkit.testing.checks import (
     building,
-    differentiation,
+    double_backward,
     engine,
     evaluation,
     exit,
-    first_weights,
     gate,
+    init,
     lr,
     micro_batch,
     modules,
@@ -32,11 +32,11 @@ LOADED = (
     modules,
     evaluation,
     training,
-    differentiation,
+    double_backward,
     streams,
     readout,
     gate,
-    first_weights,
+    init,
     schedule,
     supervision,
     regularizer,

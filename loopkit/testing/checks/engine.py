@@ -1,4 +1,4 @@
-"""What takes part in training: a step of the engine, any split of the batch, and two ranks."""
+"""Kinds that take part in training: optimizer steps, micro-batches and ranks."""
 
 from __future__ import annotations
 
@@ -7,95 +7,101 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from loopkit.testing.calls import parts_of
-from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
+from loopkit.testing.case import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.engine_run import TRAINED, Plan, alone, difference, engine_variants, train
-from loopkit.testing.harness import build
-from loopkit.testing.options import Variant
-from loopkit.testing.ranks import RankFailed, train_on_two_ranks
+from loopkit.testing.harness import build_model_around
+from loopkit.testing.rank_pair import RankFailed, train_on_two_ranks
+from loopkit.testing.recording import find_instances
+from loopkit.testing.training_run import TRAINED, TrainingPlan, engine_variants, first_difference, join_alone, train
+from loopkit.testing.variants import Variant
 
 BEFORE = (
     *("builds", "gradient", "only tallies change", "seed", "causal", "batch", "padding"),
     *("loss", "value", "micro-batch value", "descends"),
 )
-"""Rules of the kinds that are trained whose faults would show here too."""
+"""Rules whose violation would also show here."""
 
 TOLERANCE = 1e-4
-"""Of parameters and buffers after a few steps, whose sums were taken in another order."""
+"""Allows for another order of summation, in parameters and buffers after a few steps."""
 
 STEPS_WITH_BUFFERS, STEPS = 5, 2
 
 
 @rule("engine step", TRAINED, after=BEFORE)
 def engine_step(subject: ComponentUnderTest) -> None:
-    """The training engine takes steps with it; its numbers stay finite, and what is frozen stays as it is."""
+    """The training engine takes steps with it: parameters stay finite, and frozen ones do not change."""
     for variant in engine_variants(subject):
-        with saying(f"the training engine cannot take a step with it{_with(variant)}"):
-            after = _alone(subject, Plan(variant.options))
-        bad = [name for name, value in after.items() if not value.isfinite().all()]
-        if bad:
-            raise Violation(f"'{bad[0]}' is not finite after two steps of training{_with(variant)}")
+        with report_as_violation(f"the training engine cannot take a step with it{_with(variant)}"):
+            after = _train_alone(subject, TrainingPlan(variant.options))
+        invalid = [name for name, value in after.items() if not value.isfinite().all()]
+        if invalid:
+            raise Violation(f"'{invalid[0]}' is not finite after two steps of training{_with(variant)}")
         if subject.schema.kind in MODULES:
-            _frozen(subject, variant)
+            _check_frozen(subject, variant)
 
 
-def _frozen(subject: ComponentUnderTest, variant: Variant) -> None:
-    before = build(subject, variant.options)
-    own = {id(p) for part in parts_of(subject, before) for p in part.parameters()}
+def _check_frozen(subject: ComponentUnderTest, variant: Variant) -> None:
+    before = build_model_around(subject, variant.options)
+    own = {id(p) for module in find_instances(subject, before) for p in module.parameters()}
     names = [name for name, parameter in before.named_parameters() if id(parameter) in own]
     if not names:
         return
-    with saying(f"the training engine cannot take a step with it{_with(variant)} where it is frozen"):
-        after = _alone(subject, Plan(variant.options, frozen=True))
+    with report_as_violation(f"the training engine cannot take a step with it{_with(variant)} if it is frozen"):
+        after = _train_alone(subject, TrainingPlan(variant.options, frozen=True))
     moved = [name for name in names if not torch.equal(after[f"model.{name}"], before.get_parameter(name))]
     if moved:
-        hint = "leave requires_grad of parameters alone: train.trainable sets it"
-        raise Violation(f"its parameter '{moved[0]}' is trained where train.trainable leaves it out", hint=hint)
+        hint = "do not set requires_grad of parameters: train.trainable sets it"
+        raise Violation(f"its parameter '{moved[0]}' is trained although train.trainable excludes it", hint=hint)
 
 
 @rule("micro-batch", TRAINED, after=("engine step", "stops"))
 def micro_batch(subject: ComponentUnderTest) -> None:
     """Weights and buffers after training depend neither on the micro-batch nor on padding."""
     for variant in engine_variants(subject):
-        if not _any_split(subject, variant):
-            raise NotChecked("its numbers follow from how the batch is split, or amplify rounding")
-        whole = _alone(subject, Plan(variant.options))
+        if not _is_split_invariant(subject, variant):
+            raise NotChecked("its result depends on the micro-batch, or it amplifies rounding")
+        expected = _train_alone(subject, TrainingPlan(variant.options))
         padding = 0 if subject.lacks("padding") else 3
-        found = difference(_alone(subject, Plan(variant.options, micro=1, padding=padding)), whole, TOLERANCE)
-        if found is not None:
-            wide = _alone(subject, Plan(variant.options, padding=padding))
-            what = "the micro-batch" if difference(wide, whole, TOLERANCE) is None else "padding"
+        difference = first_difference(
+            _train_alone(subject, TrainingPlan(variant.options, micro_batch=1, padding=padding)), expected, TOLERANCE
+        )
+        if difference is not None:
+            padded = _train_alone(subject, TrainingPlan(variant.options, padding=padding))
+            cause = "the micro-batch" if first_difference(padded, expected, TOLERANCE) is None else "padding"
             hint = (
                 "buffers: add real tokens to a loopkit.loop.Tally in forward, and set them in update_buffers(); "
-                "losses: give means over what mean_over says, with padding left out"
+                "losses: return means over the unit that mean_over states, without padding"
             )
-            raise Violation(f"what it is after training depends on {what}", _seen(*found), hint)
+            raise Violation(f"its state after training depends on {cause}", _format_difference(*difference), hint)
 
 
 @rule("ranks", TRAINED, after=("engine step", "micro-batch"))
 def ranks(subject: ComponentUnderTest) -> None:
     """Trained on two ranks, its weights and buffers are equal on both, and those of one rank."""
     for variant in engine_variants(subject):
-        buffers = any(True for part in parts_of(subject, build(subject, variant.options)) for _ in part.buffers())
-        plan = Plan(variant.options, steps=STEPS_WITH_BUFFERS if buffers else STEPS)
+        buffers = any(
+            True
+            for module in find_instances(subject, build_model_around(subject, variant.options))
+            for _ in module.buffers()
+        )
+        plan = TrainingPlan(variant.options, num_steps=STEPS_WITH_BUFFERS if buffers else STEPS)
         try:
-            first, second = train_on_two_ranks(subject, replace(plan, micro=1))
+            first, second = train_on_two_ranks(subject, replace(plan, micro_batch=1))
         except RankFailed as error:
             raise Violation(f"it cannot be trained on two ranks{_with(variant)}", str(error)) from None
-        if (found := difference(first, second, 0.0)) is not None:
-            hint = "draw no random number of your own, and set buffers from tallies alone: these are summed over ranks"
-            raise Violation(f"two ranks differ after training{_with(variant)}", _seen(*found), hint)
-        if _any_split(subject, variant):
-            found = difference(first, _alone(subject, plan), TOLERANCE)
-            if found is not None:
-                raise Violation(f"two ranks come to other numbers than one{_with(variant)}", _seen(*found))
+        if (difference := first_difference(first, second, 0.0)) is not None:
+            hint = "draw no random numbers, and set buffers only from tallies, which are summed over ranks"
+            raise Violation(f"two ranks differ after training{_with(variant)}", _format_difference(*difference), hint)
+        if _is_split_invariant(subject, variant):
+            difference = first_difference(first, _train_alone(subject, plan), TOLERANCE)
+            if difference is not None:
+                raise Violation(f"two ranks differ from one rank{_with(variant)}", _format_difference(*difference))
 
 
-def _any_split(subject: ComponentUnderTest, variant: Variant) -> bool:
-    """Whether the same numbers are promised for any split of the batch.
+def _is_split_invariant(subject: ComponentUnderTest, variant: Variant) -> bool:
+    """Whether the result must be the same for any split of the batch.
 
-    Not by regularizers that say so, and not by optimizers: they may amplify the rounding of the gradients they receive.
+    Some regularizers state that it is not, and optimizers may amplify the rounding of gradients.
     """
     match subject.schema.kind:
         case "optimizer":
@@ -105,16 +111,16 @@ def _any_split(subject: ComponentUnderTest, variant: Variant) -> bool:
     return True
 
 
-def _alone(subject: ComponentUnderTest, plan: Plan) -> dict[str, Tensor]:
-    """What one rank comes to; checks share it."""
-    key = ("alone", repr(plan))
+def _train_alone(subject: ComponentUnderTest, plan: TrainingPlan) -> dict[str, Tensor]:
+    """The state after training on one rank; computed once per plan."""
+    key = ("training run", repr(plan))
     if key not in subject.memo:
-        subject.memo[key] = train(subject, plan, alone())
-    found: dict[str, Tensor] = subject.memo[key]
-    return found
+        subject.memo[key] = train(subject, plan, join_alone())
+    state: dict[str, Tensor] = subject.memo[key]
+    return state
 
 
-def _seen(name: str, gap: float) -> str:
+def _format_difference(name: str, gap: float) -> str:
     return f"'{name}' differs by {gap:.1e}"
 
 

@@ -1,4 +1,4 @@
-"""Modules of a model in evaluation: nothing kept, nothing drawn, and a result that belongs to its token alone."""
+"""Modules of a model in evaluation: no state, no random numbers, no dependence on other sequences or later tokens."""
 
 from __future__ import annotations
 
@@ -11,18 +11,29 @@ from torch import Tensor
 
 from loopkit.loop import Batch, FullCache, Loops, update_buffers
 from loopkit.model import load_weights, save_weights
-from loopkit.testing.case import MODULES, NotChecked, Violation, rule, saying
+from loopkit.testing.case import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LENGTH, LOOPS, altered, build, logits, loss, model, padded, run, tokens
+from loopkit.testing.harness import (
+    LENGTH,
+    LOOPS,
+    build_model_around,
+    change_tokens,
+    compute_logits,
+    compute_loss,
+    default_model,
+    pad_batch,
+    random_batch,
+    run_model,
+)
 
 TOLERANCE = 2e-5
-"""Of fp32 logits of order 1, summed in another order."""
+"""Allows for another order of summation, in fp32 logits of order 1."""
 
 BEFORE = ("in place", "keeps nothing", "seed")
 
 
 def difference(left: Tensor, right: Tensor) -> float:
-    """Largest difference of logits, relative to their size where that is above 1; NaN counts as infinite."""
+    """Largest difference of logits, relative to their largest value if that exceeds 1; NaN counts as infinite."""
     gap = (left - right).abs().max() / right.abs().max().clamp(min=1)
     return float(torch.nan_to_num(gap, nan=float("inf")))
 
@@ -30,18 +41,18 @@ def difference(left: Tensor, right: Tensor) -> float:
 @rule("keeps nothing", MODULES, after=("in place",))
 @torch.no_grad()
 def keeps_nothing(subject: ComponentUnderTest) -> None:
-    """In evaluation it keeps nothing from one call to the next."""
-    around = model(subject)
-    before = {name: value.clone() for name, value in [*around.named_parameters(), *around.named_buffers()]}
-    first = logits(around, tokens())
-    logits(around, tokens(seed=1))
-    again = logits(around, tokens())
-    hint = "let buffers change only `if self.training`, and pass what a loop needs through its arguments"
-    if not torch.equal(first, again):
-        seen = f"the same tokens give logits that differ by {difference(again, first):.1e} after another batch"
+    """In evaluation it keeps no state between calls."""
+    model = default_model(subject)
+    before = {name: value.clone() for name, value in [*model.named_parameters(), *model.named_buffers()]}
+    first = compute_logits(model, random_batch())
+    compute_logits(model, random_batch(seed=1))
+    repeated = compute_logits(model, random_batch())
+    hint = "change buffers only `if self.training`, and pass state between loops through arguments"
+    if not torch.equal(first, repeated):
+        seen = f"the same tokens give logits that differ by {difference(repeated, first):.1e} after another batch"
         raise Violation("it keeps state between calls in evaluation", seen, hint)
-    now = dict([*around.named_parameters(), *around.named_buffers()])
-    changed = [name for name, value in before.items() if not torch.equal(value, now[name])]
+    after = dict([*model.named_parameters(), *model.named_buffers()])
+    changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
     if changed:
         raise Violation(f"'{changed[0]}' changes in evaluation", hint=hint)
 
@@ -49,41 +60,46 @@ def keeps_nothing(subject: ComponentUnderTest) -> None:
 @rule("seed", MODULES, after=("in place",))
 @torch.no_grad()
 def seed(subject: ComponentUnderTest) -> None:
-    """In evaluation its numbers follow from the seed alone, and from no global random state."""
-    first, other = (logits(model(subject), tokens(), seed=number) for number in (1, 2))
-    hint = "draw from step.noise, which is keyed by seed, step, sample and position, and from nothing else"
+    """In evaluation its result depends on the seed and not on a global random state."""
+    first, other = (compute_logits(default_model(subject), random_batch(), seed=number) for number in (1, 2))
+    hint = "draw random numbers only from step.noise, which is keyed by seed, step, sample and position"
     if not torch.equal(first, other):
         raise Violation(
-            "its numbers do not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint
+            "its result does not follow from the seed", f"logits differ by {difference(other, first):.1e}", hint
         )
-    keyed = logits(model(subject), tokens(), noise_key=(7, 0))
+    keyed = compute_logits(default_model(subject), random_batch(), noise_key=(7, 0))
     draws, stated = not torch.equal(keyed, first), subject.traits.get("noise", False)
     if draws and stated is not True:
-        raise Violation("it draws from step.noise and does not say so", hint="@register(..., noise=True)")
+        raise Violation("it draws from step.noise without stating noise=True", hint="@register(..., noise=True)")
     if stated is True and not draws:
-        raise Violation("it says noise=True, and another seed gives the same numbers", hint=hint)
+        raise Violation("it states noise=True, but another seed gives the same result", hint=hint)
     if stated == "training":
-        trained = [logits(model(subject).train(), tokens(), noise_key=(number, 0)) for number in (0, 7)]
+        trained = [
+            compute_logits(default_model(subject).train(), random_batch(), noise_key=(number, 0)) for number in (0, 7)
+        ]
         if torch.equal(*trained):
-            raise Violation('it says noise="training", and in training another seed gives the same numbers', hint=hint)
+            raise Violation('it states noise="training", but in training another seed gives the same result', hint=hint)
 
 
 @rule("causal", MODULES, after=BEFORE)
 @torch.no_grad()
 def causal(subject: ComponentUnderTest) -> None:
-    """A later token never changes an earlier logit, or its registration says where it does."""
+    """A later token never changes an earlier logit, unless its registration states when it does."""
     stated = subject.traits.get("causal", True)
     if stated is False:
-        raise NotChecked("it says that it is not causal")
+        raise NotChecked("its registration states causal=False")
     for training in (False, True) if stated is True else (False,):
-        found = [logits(model(subject).train(training), batch) for batch in (tokens(), altered(tokens(), 7))]
-        moved = difference(found[1][:, :, :7], found[0][:, :, :7])
+        original, changed = (
+            compute_logits(default_model(subject).train(training), batch)
+            for batch in (random_batch(), change_tokens(random_batch(), 7))
+        )
+        moved = difference(changed[:, :, :7], original[:, :, :7])
         if moved > TOLERANCE:
             mode = "training" if training else "evaluation"
-            seen = f"in {mode}, other tokens from place 7 on move logits before it by {moved:.1e}"
+            seen = f"in {mode}, other tokens from position 7 change earlier logits by {moved:.1e}"
             hint = (
-                "look for a mean, softmax, sort or convolution over tokens; mask it, or state it: "
-                'causal="evaluation" if it is so in training only, causal=False if always'
+                "look for a mean, softmax, sort or convolution over tokens; mask it, or state "
+                'causal="evaluation" if only training looks ahead, causal=False otherwise'
             )
             raise Violation("a later token changes an earlier logit", seen, hint)
 
@@ -91,51 +107,51 @@ def causal(subject: ComponentUnderTest) -> None:
 @rule("batch", MODULES, after=BEFORE)
 @torch.no_grad()
 def batch(subject: ComponentUnderTest) -> None:
-    """In evaluation a sequence's numbers do not depend on the others in its batch."""
-    data = tokens(rows=4)
-    whole = logits(model(subject), data)
-    parts = torch.cat([logits(model(subject), part) for part in data.split(1)], dim=1)
+    """In evaluation the result of a sequence does not depend on the other sequences of its batch."""
+    data = random_batch(rows=4)
+    whole = compute_logits(default_model(subject), data)
+    parts = torch.cat([compute_logits(default_model(subject), part) for part in data.split(1)], dim=1)
     if (gap := difference(parts, whole)) > TOLERANCE:
-        seen = f"alone and in a batch of 4, logits differ by {gap:.1e}"
-        raise Violation("a sequence's numbers depend on its batch", seen, "look for a mean or a norm over dimension 0")
+        seen = f"logits in a batch of 1 and of 4 differ by {gap:.1e}"
+        raise Violation(
+            "the result of a sequence depends on its batch", seen, "look for a mean or a norm over dimension 0"
+        )
 
 
 @rule("padding", MODULES, after=(*BEFORE, "causal", "batch"))
 @torch.no_grad()
 def padding(subject: ComponentUnderTest) -> None:
-    """Padding before or after a sequence changes nothing of it, and gives finite numbers."""
+    """Padding before or after a sequence does not change its logits."""
     if subject.lacks("padding"):
-        raise NotChecked("it says that it lacks padding")
-    data = tokens(length=6)
-    plain = logits(model(subject), data)
+        raise NotChecked("its registration lists padding under lacks")
+    data = random_batch(length=6)
+    expected = compute_logits(default_model(subject), data)
     for left, right in ((3, 0), (0, 3)):
-        got = logits(model(subject), padded(data, left=left, right=right))[:, :, left : left + 6]
-        if (gap := difference(got, plain)) > TOLERANCE:
+        actual = compute_logits(default_model(subject), pad_batch(data, left=left, right=right))[:, :, left : left + 6]
+        if (gap := difference(actual, expected)) > TOLERANCE:
             side = "before" if left else "after"
-            hint = (
-                "padding carries position PAD: look at step.positions, and at step.in_order before a plain causal mask"
-            )
+            hint = "padding has the position PAD: mask by step.positions; use a plain causal mask only if step.in_order"
             raise Violation(f"padding {side} a sequence changes its logits", f"by {gap:.1e}", hint)
 
 
 @rule("cache", MODULES, after=(*BEFORE, "causal", "padding"))
 @torch.no_grad()
 def cache(subject: ComponentUnderTest) -> None:
-    """Decoding with a cache gives what one full pass gives."""
+    """Decoding with a cache gives the logits of one full pass."""
     if subject.lacks("cache"):
-        raise NotChecked("it says that it lacks the cache")
+        raise NotChecked("its registration lists cache under lacks")
     if subject.traits.get("causal", True) is False:
-        raise NotChecked("it says that it is not causal")
-    data, around = tokens(), model(subject)
-    whole, kept = logits(around, data), FullCache(len(data))
+        raise NotChecked("its registration states causal=False")
+    data, model = random_batch(), default_model(subject)
+    expected, cache = compute_logits(model, data), FullCache(len(data))
     hint = (
-        "ask step.cache.extend((step.k, self.layer), keys, values, step.positions, step.rows), and mask by positions; "
+        "call step.cache.extend((step.k, self.layer), keys, values, step.positions, step.rows), and mask by positions; "
         'or state lacks={"cache"}'
     )
-    with saying("it does not run with a cache", hint):
-        pieces = [logits(around, _piece(data, *ends), cache=kept) for ends in ((0, 5), (5, 6), (6, LENGTH))]
-    if (gap := difference(torch.cat(pieces, dim=2), whole)) > TOLERANCE:
-        raise Violation("decoding with a cache disagrees with the full pass", f"logits differ by {gap:.1e}", hint)
+    with report_as_violation("it does not run with a cache", hint):
+        pieces = [compute_logits(model, _piece(data, *ends), cache=cache) for ends in ((0, 5), (5, 6), (6, LENGTH))]
+    if (gap := difference(torch.cat(pieces, dim=2), expected)) > TOLERANCE:
+        raise Violation("decoding with a cache differs from the full pass", f"logits differ by {gap:.1e}", hint)
 
 
 def _piece(data: Batch, first: int, last: int) -> Batch:
@@ -148,38 +164,40 @@ def _piece(data: Batch, first: int, last: int) -> Batch:
 @rule("depth", MODULES, after=BEFORE)
 @torch.no_grad()
 def depth(subject: ComponentUnderTest) -> None:
-    """One pass of K loops holds every shorter one, or its registration says uses_total."""
-    more = LOOPS + 1  # what enters loop 2 of 3 shows in loop 3, and there only against a longer run
-    parts: dict[str, Any] = {"carry": "readout"} if subject.schema.kind == "readout" else {}  # only there it can matter
-    around = build(subject, max_loops=more, **parts)
-    if not around.depth_free:
-        raise NotChecked("it says that its value inside the loop depends on the number of loops")
-    t = run(around, tokens(rows=2), Loops.fixed(more))
+    """One pass of K loops contains every shorter pass, or its registration states uses_total."""
+    more = LOOPS + 1  # a dependence that enters at loop 2 shows only at loop 3 of a longer run
+    parts: dict[str, Any] = (
+        {"carry": "readout"} if subject.schema.kind == "readout" else {}
+    )  # a readout affects the recurrence only through this carry
+    model = build_model_around(subject, max_loops=more, **parts)
+    if not model.depth_free:
+        raise NotChecked("its registration states uses_total")
+    t = run_model(model, random_batch(rows=2), Loops.fixed(more))
     for k in range(1, more):
-        alone = run(around, tokens(rows=2), Loops.fixed(k))
-        if (gap := difference(t.logits(k, at=k), alone.logits(k))) > TOLERANCE:
+        short = run_model(model, random_batch(rows=2), Loops.fixed(k))
+        if (gap := difference(t.logits(k, at=k), short.logits(k))) > TOLERANCE:
             seen = f"loop {k} of {more} differs from a run of {k} by {gap:.1e}"
-            hint = "look for step.loops.total, step.t or `at`; @register(..., uses_total=True) if it is meant so"
-            raise Violation("what a loop computes depends on how many loops there are", seen, hint)
+            hint = "look for step.loops.total, step.t or `at`; state @register(..., uses_total=True) if it is intended"
+            raise Violation("the result of a loop depends on the number of loops", seen, hint)
 
 
 @rule("save and load", MODULES, after=(*BEFORE, "only tallies change"))
 def save_and_load(subject: ComponentUnderTest) -> None:
-    """After some training, a file holds everything that its numbers depend on."""
-    around = model(subject).train()
-    optimizer = torch.optim.SGD(around.parameters(), lr=0.01)
+    """After some training, saved weights contain its whole state."""
+    model = default_model(subject).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number in range(2):
-        loss(run(around, tokens(seed=number))).backward()
+        compute_loss(run_model(model, random_batch(seed=number))).backward()
         optimizer.step()
-        update_buffers(around)
-    around.eval()
+        update_buffers(model)
+    model.eval()
     with torch.no_grad(), TemporaryDirectory() as folder:
         file = Path(folder) / "weights.safetensors"
-        save_weights(around, file)
-        empty = build(subject, seed=None)
-        load_weights(empty, file)
-        restored, kept = logits(empty, tokens()), logits(around, tokens())
-    if not torch.equal(restored, kept):
-        seen = f"logits differ by {difference(restored, kept):.1e} after a way through a file"
-        hint = "everything that counts must be a parameter or a buffer, and not persistent=False"
-        raise Violation("a file does not hold all of its state", seen, hint)
+        save_weights(model, file)
+        loaded = build_model_around(subject, seed=None)
+        load_weights(loaded, file)
+        restored, expected = compute_logits(loaded, random_batch()), compute_logits(model, random_batch())
+    if not torch.equal(restored, expected):
+        seen = f"logits differ by {difference(restored, expected):.1e} after saving and loading"
+        hint = "keep all state in parameters or in persistent buffers"
+        raise Violation("saved weights do not contain its whole state", seen, hint)

@@ -1,4 +1,4 @@
-"""Exits: a score of each token, from the loops so far."""
+"""Exits: a score for each token that depends only on the loops up to k."""
 
 from __future__ import annotations
 
@@ -6,74 +6,82 @@ import torch
 from torch import Tensor
 
 from loopkit.loop import Batch, Trajectory
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LENGTH, LOOPS, ROWS, model, run, tokens
+from loopkit.testing.harness import LENGTH, LOOPS, ROWS, default_model, random_batch, run_model
 
 KIND = ("exit",)
 
 
 def scores(subject: ComponentUnderTest, batch: Batch | None = None) -> Tensor:
     """Scores of every loop of one finished pass, ``[K, B, T]``."""
-    part, t = subject.build(), run(model(subject), tokens() if batch is None else batch)
-    return torch.stack([part.score(t, k) for k in range(1, LOOPS + 1)])
+    exit_rule, t = subject.build(), run_model(default_model(subject), random_batch() if batch is None else batch)
+    return torch.stack([exit_rule.score(t, k) for k in range(1, LOOPS + 1)])
 
 
 @rule("declares", KIND, after=("builds",))
 def declares(subject: ComponentUnderTest) -> None:
     """It has a threshold."""
     for variant in subject.variants:
-        part = subject.build(variant.options)
-        if not isinstance(getattr(part, "threshold", None), int | float):
-            raise Violation("it has no threshold", repr(getattr(part, "threshold", None)), "self.threshold = threshold")
+        exit_rule = subject.build(variant.options)
+        if not isinstance(getattr(exit_rule, "threshold", None), int | float):
+            raise Violation(
+                "it has no threshold", repr(getattr(exit_rule, "threshold", None)), "self.threshold = threshold"
+            )
 
 
 @rule("score", KIND, after=("declares",))
 @torch.no_grad()
 def score(subject: ComponentUnderTest) -> None:
-    """Its score is fp32 for each token, and a number or minus infinity."""
-    part, t = subject.build(), run(model(subject), tokens())
+    """Its score of each token is fp32, and finite or minus infinity."""
+    exit_rule, t = subject.build(), run_model(default_model(subject), random_batch())
     for k in range(1, LOOPS + 1):
-        with saying(f"it gives no score of loop {k}", "what compares with an earlier loop gives minus infinity at 1"):
-            found = part.score(t, k)
-        if found.shape != (ROWS, LENGTH) or found.dtype != torch.float32:
-            raise Violation(f"its score of loop {k} is not fp32 [B, T]", f"{found.dtype} {list(found.shape)}")
-        if found.isnan().any() or (found == torch.inf).any():
+        with report_as_violation(
+            f"it returns no score of loop {k}", "a score that compares with an earlier loop is minus infinity at loop 1"
+        ):
+            values = exit_rule.score(t, k)
+        if values.shape != (ROWS, LENGTH) or values.dtype != torch.float32:
+            raise Violation(f"its score of loop {k} is not fp32 [B, T]", f"{values.dtype} {list(values.shape)}")
+        if values.isnan().any() or (values == torch.inf).any():
             raise Violation(f"its score of loop {k} is NaN or infinite")
-        if found.isneginf().all() and k == LOOPS:
-            raise Violation("nobody is ever ready: its score is minus infinity at every loop")
+        if values.isneginf().all() and k == LOOPS:
+            raise Violation("no token can exit: its score is minus infinity at the last loop")
 
 
 @rule("loops so far", KIND, after=("score",))
 @torch.no_grad()
 def loops_so_far(subject: ComponentUnderTest) -> None:
-    """Its score of loop k looks at loops up to k alone."""
-    part, live = subject.build(), []
+    """Its score of loop k depends only on loops up to k."""
+    exit_rule, online_scores = subject.build(), []
     hint = "read t.logits(j), t.state(j), t.gate(j) for j <= k; not t.reached, not t.loops.total"
 
     def record_score(t: Trajectory, k: int) -> None:
-        live.append(part.score(t, k).clone())
+        online_scores.append(exit_rule.score(t, k).clone())
 
-    with saying("it looks at a loop that has not run yet", hint):
-        run(model(subject), tokens(), after_loop=record_score)
-    later = run(model(subject), tokens(), intervene=lambda s, k: s if k < LOOPS else s * 3 + 1)
-    whole = scores(subject)
-    for k, here in enumerate(live[: LOOPS - 1], 1):
-        for other in (whole[k - 1], part.score(later, k)):
-            if not torch.allclose(here, other, rtol=1e-4, atol=1e-5):
-                raise Violation(f"its score of loop {k} changes with later loops", hint=hint)
+    with report_as_violation("it reads a loop that has not run yet", hint):
+        run_model(default_model(subject), random_batch(), after_loop=record_score)
+    changed = run_model(default_model(subject), random_batch(), intervene=lambda s, k: s if k < LOOPS else s * 3 + 1)
+    complete = scores(subject)
+    for k, online in enumerate(online_scores[: LOOPS - 1], 1):
+        for offline in (complete[k - 1], exit_rule.score(changed, k)):
+            if not torch.allclose(online, offline, rtol=1e-4, atol=1e-5):
+                raise Violation(f"its score of loop {k} depends on later loops", hint=hint)
 
 
 @rule("batch", KIND, after=("score",))
 @torch.no_grad()
 def batch(subject: ComponentUnderTest) -> None:
-    """A sequence's scores do not depend on its batch, nor on what was scored before."""
-    data = tokens()
-    parts = torch.cat([scores(subject, part) for part in data.split(1)], dim=1)
+    """The scores of a sequence depend neither on its batch nor on earlier calls."""
+    data = random_batch()
+    parts = torch.cat([scores(subject, exit_rule) for exit_rule in data.split(1)], dim=1)
     if not torch.allclose(parts, scores(subject, data), rtol=1e-4, atol=1e-4):
-        raise Violation("a sequence's score depends on its batch", hint="look for a mean over dimension 0")
-    part, first, other = subject.build(), run(model(subject), data), run(model(subject), tokens(seed=1))
-    before = part.score(first, 2)
-    part.score(other, 2)
-    if not torch.equal(part.score(first, 2), before):
-        raise Violation("it keeps state between calls", hint="a score is a function of (t, k) alone")
+        raise Violation("the score of a sequence depends on its batch", hint="look for a mean over dimension 0")
+    exit_rule, first, other = (
+        subject.build(),
+        run_model(default_model(subject), data),
+        run_model(default_model(subject), random_batch(seed=1)),
+    )
+    before = exit_rule.score(first, 2)
+    exit_rule.score(other, 2)
+    if not torch.equal(exit_rule.score(first, 2), before):
+        raise Violation("it keeps state between calls", hint="compute a score only from t and k")

@@ -1,4 +1,4 @@
-"""Gates that end sequences in training: a decision for each sequence, which follows from the seed."""
+"""Gates: exit logits as registered, and stop decisions that follow from the seed."""
 
 from __future__ import annotations
 
@@ -6,44 +6,61 @@ import torch
 from torch import Tensor
 
 from loopkit.loop import Trajectory
-from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import LOOPS, ROWS, loss, model, run, tokens
+from loopkit.testing.harness import LOOPS, ROWS, compute_loss, default_model, random_batch, run_model
+
+
+@rule("provides a gate", ("gate",), after=("in place",))
+def provides_a_gate(subject: ComponentUnderTest) -> None:
+    """Its registration states provides={"gate"} exactly if it has exit logits."""
+    stated, t = "gate" in subject.traits.get("provides", ()), run_model(default_model(subject), random_batch())
+    try:
+        t.gate(1)
+        has_gate = True
+    except ValueError:
+        has_gate = False
+    if has_gate and not stated:
+        raise Violation("it has exit logits without stating provides", hint='@register(..., provides={"gate"})')
+    if stated and not has_gate:
+        raise Violation('it states provides={"gate"} but has no exit logits')
+    if not stated:
+        raise NotChecked("it provides no gate")
 
 
 @rule("stops", ("gate",), after=("gradient",))
 def stops(subject: ComponentUnderTest) -> None:
-    """It says for each sequence what stops in training, by the seed alone, and the number of core calls stays."""
-    around = model(subject).train()
-    if not around.stops:
-        raise NotChecked("it stops nothing in training")
+    """In training it decides for each sequence whether to stop, by the seed, without fewer core calls."""
+    model = default_model(subject).train()
+    if not model.stops:
+        raise NotChecked("it does not stop sequences in training")
     calls: list[int] = []
-    around.core.register_forward_hook(lambda *_: calls.append(1))
-    answers = [_answers(subject, seed) for seed in (1, 2)]
-    for k, answer in enumerate(answers[0], 1):
-        if answer is not None and (answer.dtype != torch.bool or list(answer.shape) != [ROWS]):
-            seen = f"{answer.dtype} {list(answer.shape)} after loop {k}, not torch.bool [{ROWS}]"
-            raise Violation("stop() gives no answer for each sequence", seen, "return a [B] bool tensor, or None")
-    same = [a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in zip(*answers, strict=True)]
-    if not all(same):
+    model.core.register_forward_hook(lambda *_: calls.append(1))
+    decisions = [_decisions(subject, seed) for seed in (1, 2)]
+    for k, decision in enumerate(decisions[0], 1):
+        if decision is not None and (decision.dtype != torch.bool or list(decision.shape) != [ROWS]):
+            seen = f"{decision.dtype} {list(decision.shape)} after loop {k}, not torch.bool [{ROWS}]"
+            raise Violation("stop() returns no decision for each sequence", seen, "return a [B] bool tensor, or None")
+    equal = [a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in zip(*decisions, strict=True)]
+    if not all(equal):
         hint = "draw from t.noise.fold(...), which is keyed by seed, step, sample and position"
-        raise Violation("what it stops does not follow from the seed", f"after loop {same.index(False) + 1}", hint)
-    with saying("a loss breaks where it has stopped sequences"):
-        loss(run(around, tokens())).backward()
+        raise Violation("its stop decisions do not follow from the seed", f"after loop {equal.index(False) + 1}", hint)
+    with report_as_violation("a loss fails after it has stopped sequences"):
+        compute_loss(run_model(model, random_batch())).backward()
     if len(calls) != LOOPS:
         raise Violation("a pass in which it stops sequences makes fewer core calls", f"{len(calls)}, not {LOOPS}")
 
 
-def _answers(subject: ComponentUnderTest, seed: int) -> list[Tensor | None]:
-    """What it says after each loop of one pass."""
-    found: list[Tensor | None] = []
-    around = model(subject).train()
-    stop = around.gate.stop
+def _decisions(subject: ComponentUnderTest, seed: int) -> list[Tensor | None]:
+    """Its decision after each loop of one pass."""
+    decisions: list[Tensor | None] = []
+    model = default_model(subject).train()
+    stop = model.gate.stop
 
-    def noting(t: Trajectory, k: int) -> Tensor | None:
-        found.append(stop(t, k))
-        return found[-1]
+    def recording_stop(t: Trajectory, k: int) -> Tensor | None:
+        decisions.append(stop(t, k))
+        return decisions[-1]
 
-    around.gate.stop = noting  # type: ignore[method-assign]
-    run(around, tokens(), seed=seed)
-    return found
+    model.gate.stop = recording_stop  # type: ignore[method-assign]
+    run_model(model, random_batch(), seed=seed)
+    return decisions

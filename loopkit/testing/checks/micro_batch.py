@@ -1,4 +1,4 @@
-"""Losses: the micro-batches of a step add up to the value of the whole batch."""
+"""Losses: the values of the micro-batches of a step add up to the value of the batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 from loopkit.components.supervision import PerLoop
 from loopkit.objective import Objective
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.engine_run import loops_of, shares
-from loopkit.testing.harness import model, run, uneven
+from loopkit.testing.harness import default_model, run_model, uneven_batch
+from loopkit.testing.training_run import loops_in_step, token_shares
 
 KINDS = ("supervision", "regularizer")
 TOLERANCE = 1e-5
@@ -18,7 +18,7 @@ TOLERANCE = 1e-5
 @rule("micro-batch value", KINDS, after=("loss", "value", "padding", "seed", "own depths"))
 @torch.no_grad()
 def micro_batch_value(subject: ComponentUnderTest) -> None:
-    """Of sequences of unequal length, the values of any micro-batches add up to that of the whole batch."""
+    """With sequences of unequal length, the values of the micro-batches add up to the value of the batch."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
         part = subject.build(variant.options)
@@ -26,33 +26,33 @@ def micro_batch_value(subject: ComponentUnderTest) -> None:
             continue
         regularizer = subject.schema.kind == "regularizer"
         objective = Objective(PerLoop(), {"subject": part}) if regularizer else Objective(part)
-        for number, loops in enumerate(("", ", and loops of its own for each sequence")):
-            with saying(f"it breaks on sequences of unequal length{loops}{where}", _records(number)):
-                whole, *others = [_value(subject, objective, size, number) for size in (4, 2, 1)]
-            gap = max(abs(value - whole) for value in others)
-            if gap > TOLERANCE * max(abs(whole), 1):
-                seen = f"{whole:.7g} for 4 sequences at once; 2 at a time, 1 at a time: {others}"
+        for step, loops in enumerate(("", " and different loops")):
+            with report_as_violation(f"it fails on sequences of unequal length{loops}{where}", _records_hint(step)):
+                expected, *values = [_value(subject, objective, size, step) for size in (4, 2, 1)]
+            gap = max(abs(value - expected) for value in values)
+            if gap > TOLERANCE * max(abs(expected), 1):
+                seen = f"{expected:.7g} for 4 sequences at once; 2 and 1 at a time: {values}"
                 raise Violation(f"its value depends on the micro-batch{loops}{where}", seen, _hint(subject))
 
 
-def _value(subject: ComponentUnderTest, objective: Objective, size: int, number: int) -> float:
-    """The value of a step, put together as the trainer does."""
-    whole, total = uneven(), 0.0
-    for first in range(0, len(whole), size):
+def _value(subject: ComponentUnderTest, objective: Objective, size: int, step: int) -> float:
+    """The value of an optimizer step, computed as the trainer does."""
+    batch, total = uneven_batch(), 0.0
+    for first in range(0, len(batch), size):
         rows = slice(first, first + size)
-        t = run(model(subject).train(), whole.rows(rows), loops_of(number, rows))
-        share, token_share = shares(whole, rows)
-        # late enough for every regularizer to count
+        t = run_model(default_model(subject).train(), batch.rows(rows), loops_in_step(step, rows))
+        share, token_share = token_shares(batch, rows)
+        # at step 10,000 every regularizer is active
         outcome = objective(t, 10_000, share, token_share)
         value = outcome.regularizers.get("subject", share * outcome.supervised)
-        total += value.item() * size / len(whole)
+        total += value.item() * size / len(batch)
     return total
 
 
-def _records(number: int) -> str:
+def _records_hint(step: int) -> str:
     return (
-        "t.records[k - 1] holds the rows of t.computed[k - 1] alone; t.active(k) masks the sequences that ran loop k"
-        if number
+        "t.records[k - 1] holds only the rows of t.computed[k - 1]; t.active(k) is the mask of sequences that ran loop k"
+        if step
         else ""
     )
 
@@ -61,6 +61,6 @@ def _hint(subject: ComponentUnderTest) -> str:
     if subject.schema.kind == "supervision":
         return "divide a sum over scored tokens by t.batch.scored.sum(): loopkit.components.supervision.over_scored"
     return (
-        'mean_over says what it is a mean over: "tokens" for over_tokens() and over_loops(), "sequences" for a mean '
+        'mean_over states the unit of the mean: "tokens" for over_tokens() and over_loops(), "sequences" for a mean '
         'over rows; "micro_batch" states that it depends on the micro-batch'
     )

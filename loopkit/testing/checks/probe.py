@@ -1,4 +1,4 @@
-"""Probes: they measure, and change nothing."""
+"""Probes: finite results that do not depend on the batches, without side effects."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ import torch
 from loopkit.components.probe import ProbeResult, passes
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel
-from loopkit.testing.case import Violation, rule, saying
+from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
-from loopkit.testing.harness import model, tokens
+from loopkit.testing.harness import default_model, random_batch
 
 KIND, DEPTHS = ("probe",), (1, 2, 3)
 
 
-def measured(
-    subject: ComponentUnderTest, around: LoopedModel, batches: list[Batch], options: Any = None
-) -> ProbeResult:
-    """Drive a probe as evaluation does: along the sweep, then on its own."""
+def measure(subject: ComponentUnderTest, model: LoopedModel, batches: list[Batch], options: Any = None) -> ProbeResult:
+    """Run a probe as evaluation does: first during the sweep, then by itself."""
     probe = subject.build(options)
     with torch.no_grad():
         for batch in batches:
-            for t, depths in passes(around, batch, DEPTHS):
+            for t, depths in passes(model, batch, DEPTHS):
                 probe.observe(t, depths)
-        probe.run(around, batches, DEPTHS)
-    found: ProbeResult = probe.result()
-    return found
+        probe.run(model, batches, DEPTHS)
+    result: ProbeResult = probe.result()
+    return result
 
 
 @rule("result", KIND, after=("builds",))
 def result(subject: ComponentUnderTest) -> None:
-    """Its result holds finite figures of the depths asked for, each with a unit, ready for JSON."""
+    """Its result holds finite values of the requested depths, each with a unit, as plain JSON."""
     for variant in subject.variants:
         where = f" with {variant.name}" if variant.name else ""
-        with saying(f"it cannot measure{where}"):
-            found = measured(subject, model(subject), [tokens(rows=4)], variant.options)
-        if not found.by_depth and not found.tables:
-            raise Violation(f"it measures nothing{where}")
-        for name, values in found.by_depth.items():
+        with report_as_violation(f"it fails{where}"):
+            measured = measure(subject, default_model(subject), [random_batch(rows=4)], variant.options)
+        if not measured.by_depth and not measured.tables:
+            raise Violation(f"its result is empty{where}")
+        for name, values in measured.by_depth.items():
             if set(values) - set(DEPTHS):
-                raise Violation(f"'{name}' has depths that were not asked for{where}", str(sorted(values)))
-            if bad := [depth for depth, value in values.items() if not _finite(value)]:
-                hint = "leave a depth out that has no value; never write NaN or a tensor"
-                raise Violation(f"'{name}' is no finite number at depth {bad[0]}{where}", repr(values[bad[0]]), hint)
+                raise Violation(f"'{name}' has depths that were not requested{where}", str(sorted(values)))
+            if invalid := [depth for depth, value in values.items() if not _finite(value)]:
+                hint = "omit a depth without a value; do not return NaN or tensors"
+                raise Violation(
+                    f"'{name}' is not a finite number at depth {invalid[0]}{where}", repr(values[invalid[0]]), hint
+                )
         try:
-            json.dumps([dict(found.by_depth), dict(found.tables)], allow_nan=False)
+            json.dumps([dict(measured.by_depth), dict(measured.tables)], allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise Violation(f"its result is not ready for JSON{where}", str(error), ".item() and .tolist()") from error
-        if silent := (set(found.by_depth) | set(found.tables)) - set(found.units):
-            raise Violation(f"units says nothing about '{min(silent)}'", hint='units={"name": "what it is, its unit"}')
+            raise Violation(f"its result is not plain JSON{where}", str(error), ".item() and .tolist()") from error
+        if missing := (set(measured.by_depth) | set(measured.tables)) - set(measured.units):
+            raise Violation(f"units has no entry for '{min(missing)}'", hint='units={"name": "meaning, unit"}')
 
 
 def _finite(value: Any) -> bool:
@@ -62,49 +62,51 @@ def _finite(value: Any) -> bool:
 
 @rule("changes nothing", KIND, after=("result",))
 def changes_nothing(subject: ComponentUnderTest) -> None:
-    """It leaves the model, its mode, its gradients and the random state as they were."""
-    around = model(subject)
-    before = {name: value.clone() for name, value in around.state_dict().items()}
+    """It does not change the model, its mode, its gradients or the random state."""
+    model = default_model(subject)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(0)
     state = torch.random.get_rng_state()
-    measured(subject, around, [tokens(rows=4)])
-    changed = [name for name, value in around.state_dict().items() if not torch.equal(value, before[name])]
+    measure(subject, model, [random_batch(rows=4)])
+    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
     if changed:
-        raise Violation(f"it changes the model's '{changed[0]}'", hint="work on a copy, or put it back")
-    if around.training:
+        raise Violation(f"it changes the model's '{changed[0]}'", hint="work on a copy, or restore it")
+    if model.training:
         raise Violation("it leaves the model in training mode")
-    if any(parameter.grad is not None for parameter in around.parameters()):
+    if any(parameter.grad is not None for parameter in model.parameters()):
         raise Violation("it leaves gradients in the model", hint="torch.autograd.grad(...) instead of .backward()")
-    if any(not parameter.requires_grad for parameter in around.parameters()):
+    if any(not parameter.requires_grad for parameter in model.parameters()):
         raise Violation("it leaves parameters frozen")
     if not torch.equal(state, torch.random.get_rng_state()):
-        hint = "torch.Generator().manual_seed(...), or t.noise: a measurement must not move what is trained after it"
+        hint = "torch.Generator().manual_seed(...), or t.noise: a measurement must not change later training"
         raise Violation("it draws from torch's global random state", hint=hint)
 
 
 @rule("no data", KIND, after=("result",))
 def no_data(subject: ComponentUnderTest) -> None:
-    """Before it has seen anything its result is empty, not an error."""
-    with saying("it has no result where there was no data", "leave out what was not measured"):
-        found = subject.build().result()
-    if any(values for values in found.by_depth.values()):
-        raise Violation("it has figures without data", str(found.by_depth), "absent, never zero")
+    """Without data its result is empty."""
+    with report_as_violation("it fails without data", "omit values that were not measured"):
+        measured = subject.build().result()
+    if any(values for values in measured.by_depth.values()):
+        raise Violation("it has values without data", str(measured.by_depth), "omit them; do not return zero")
 
 
 @rule("batch split", KIND, after=("result",))
 def batch_split(subject: ComponentUnderTest) -> None:
-    """The same sequences in other batches give the same figures."""
-    data = tokens(rows=4)
-    whole, parts = (measured(subject, model(subject), batches) for batches in ([data], data.split(1)))
-    for name, values in whole.by_depth.items():
+    """Its result does not depend on how sequences are batched."""
+    data = random_batch(rows=4)
+    together, separate = (measure(subject, default_model(subject), batches) for batches in ([data], data.split(1)))
+    for name, values in together.by_depth.items():
         for depth, value in values.items():
-            other = parts.by_depth.get(name, {}).get(depth)
-            if not _close(value, other):
+            other = separate.by_depth.get(name, {}).get(depth)
+            if not _is_close(value, other):
                 hint = "keep sums and counts in fp64, and divide at the end; key random directions by sample"
                 raise Violation(f"'{name}' at depth {depth} depends on the batches", f"{value} and {other}", hint)
 
 
-def _close(left: Any, right: Any) -> bool:
+def _is_close(left: Any, right: Any) -> bool:
     if isinstance(left, dict):
-        return isinstance(right, dict) and left.keys() == right.keys() and all(_close(left[k], right[k]) for k in left)
+        return (
+            isinstance(right, dict) and left.keys() == right.keys() and all(_is_close(left[k], right[k]) for k in left)
+        )
     return isinstance(right, int | float) and abs(left - right) <= 1e-3 * max(abs(left), abs(right), 1e-3)

@@ -1,4 +1,4 @@
-"""Tasks: they ask, mark and sum up."""
+"""Tasks: unique requests, and marks and totals that are numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from loopkit.components.task import Completion, Corpus, Generate, Likelihood
-from loopkit.testing.case import NotChecked, Violation, rule, saying
+from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 
 KIND = ("task",)
@@ -22,36 +22,38 @@ ANSWERS: dict[type, tuple[Any, ...]] = {
         Completion("", 0, True),
     ),
 }
-"""Answers of every kind of request: a usual one, a very bad one without words and bytes, and an empty one."""
+"""Answers to every kind of request: a typical one, a very bad one without words and bytes, and an empty one."""
 
 
 @rule("requests", KIND, after=("builds",))
 def requests(subject: ComponentUnderTest) -> None:
-    """It asks the same each time, at least once, under keys of their own."""
-    with saying("it cannot say what it asks"):
-        first, again = ([r.key for r in subject.build().requests()] for _ in range(2))
+    """It yields at least one request, the same ones each time, with unique keys."""
+    with report_as_violation("requests() fails"):
+        first, repeated = ([r.key for r in subject.build().requests()] for _ in range(2))
     if not first:
-        raise Violation("it asks nothing")
-    if first != again:
-        raise Violation("it does not ask the same each time", f"{first[:3]} and {again[:3]}")
+        raise Violation("it yields no requests")
+    if first != repeated:
+        raise Violation("it does not yield the same requests each time", f"{first[:3]} and {repeated[:3]}")
     if len(set(first)) < len(first):
-        raise Violation("two of its requests have one key", next(key for key in first if first.count(key) > 1))
+        raise Violation("two of its requests have the same key", next(key for key in first if first.count(key) > 1))
 
 
 @rule("marks", KIND, after=("requests",))
-def marks(subject: ComponentUnderTest) -> None:
-    """Its marks are numbers, and its totals too; a figure that cannot be formed is left out."""
+def marks_(subject: ComponentUnderTest) -> None:
+    """Its marks and totals are numbers; values that cannot be computed are omitted."""
     task = subject.build()
-    asked = list(task.requests())[:8]
-    if any(type(request) not in ANSWERS for request in asked):
-        raise NotChecked("the kit has no answers to this kind of request; mark() needs a test of its own")
-    for place in range(3):
-        with saying(f"it cannot mark {ANSWERS[type(asked[0])][place]}"):
-            given = [task.mark(request, ANSWERS[type(request)][place]) for request in asked]
-            total = task.total(given)
-        for figures in (*given, total):
-            bad = [name for name, value in figures.items() if not isinstance(value, int | float) or math.isnan(value)]
-            if bad:
-                raise Violation(f"its figure '{bad[0]}' is no number", repr(figures[bad[0]]), "leave it out")
-        if place == 0 and not total:
-            raise Violation("it has no figure of a usual answer")
+    requests = list(task.requests())[:8]
+    if any(type(request) not in ANSWERS for request in requests):
+        raise NotChecked("the kit has no answers to this kind of request; test mark() separately")
+    for index in range(3):
+        with report_as_violation(f"it cannot mark {ANSWERS[type(requests[0])][index]}"):
+            marks = [task.mark(request, ANSWERS[type(request)][index]) for request in requests]
+            total = task.total(marks)
+        for values in (*marks, total):
+            invalid = [
+                name for name, value in values.items() if not isinstance(value, int | float) or math.isnan(value)
+            ]
+            if invalid:
+                raise Violation(f"its value '{invalid[0]}' is not a number", repr(values[invalid[0]]), "omit it")
+        if index == 0 and not total:
+            raise Violation("it has no value for a typical answer")

@@ -1,4 +1,4 @@
-"""Trackers: they take what training logs, and an exception of theirs can be contained."""
+"""Trackers: they accept the metrics of training, and training can contain their exceptions."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ KIND = ("tracker",)
 METRICS = {"loss": 3.2, "ce/1": 3.3, "state_norm/4": 12.0, "eval/2/loss": 3.1, "tokens": 4096}
 
 
-def _contained(what: str, act: Callable[[], Any]) -> Exception | None:
-    """Do something that may fail; what training could not contain is a violation."""
+def _call(method: str, function: Callable[[], Any]) -> Exception | None:
+    """Call a method and return its exception; one that training cannot contain is a violation."""
     try:
-        act()
+        function()
     except Exception as error:
         return error
     except BaseException as error:
-        hint = "raise an Exception: training switches the tracker off and goes on"
-        raise Violation(f"its {what} ends the process", type(error).__name__, hint) from error
+        hint = "raise an Exception: training disables the tracker and continues"
+        raise Violation(f"its {method}() ends the process", type(error).__name__, hint) from error
     return None
 
 
 @rule("logs", KIND, after=("builds",))
 def logs(subject: ComponentUnderTest) -> None:
-    """It opens, takes metrics of every name and number, and closes; what fails can be contained."""
+    """It opens, accepts metrics of any name, and closes, without an exception."""
     for status in ("finished", "interrupted", "failed"):
         with TemporaryDirectory() as folder:
             run, tracker = RunInfo("kit", Path(folder), {"seed": 1}), subject.build()
-            acts: list[tuple[str, Callable[[], Any]]] = [
+            calls: list[tuple[str, Callable[[], Any]]] = [
                 ("open", partial(tracker.open, run)),
                 ("log", partial(tracker.log, 1, METRICS)),
                 ("log", partial(tracker.log, 2, {})),
                 ("close", partial(tracker.close, status)),
             ]
-            for what, act in acts:
-                error = _contained(what, act)
+            for method, function in calls:
+                error = _call(method, function)
                 if error is not None:
-                    raise Violation(f"its {what} fails", f"{type(error).__name__}: {error}") from error
+                    raise Violation(f"its {method}() fails", f"{type(error).__name__}: {error}") from error
 
 
 @rule("closes early", KIND, after=("logs",))
 def closes_early(subject: ComponentUnderTest) -> None:
-    """It can be closed without ever having been opened, since a start may fail before."""
-    error = _contained("close", lambda: subject.build().close("failed"))
+    """It can be closed without having been opened, because a start may fail earlier."""
+    error = _call("close", lambda: subject.build().close("failed"))
     if error is not None:
-        raise Violation("it cannot be closed unopened", f"{type(error).__name__}: {error}") from error
+        raise Violation("close() fails if open() was not called", f"{type(error).__name__}: {error}") from error
 
 
 @rule("stays inside", KIND, after=("logs",))
 def stays_inside(subject: ComponentUnderTest) -> None:
-    """It writes into the run's folder and not into the current one, and leaves the metrics as they are."""
-    here = Path.cwd()
+    """It writes only into the folder of the run, and does not change the metrics."""
+    working_folder = Path.cwd()
     with TemporaryDirectory() as folder, TemporaryDirectory() as elsewhere:
         os.chdir(elsewhere)
         try:
@@ -66,10 +66,10 @@ def stays_inside(subject: ComponentUnderTest) -> None:
             tracker.open(RunInfo("kit", Path(folder), {}))
             tracker.log(1, metrics)
             tracker.close("finished")
-            left = sorted(path.name for path in Path(elsewhere).iterdir())
+            written = sorted(path.name for path in Path(elsewhere).iterdir())
         finally:
-            os.chdir(here)
-    if left:
-        raise Violation("it writes into the current folder", ", ".join(left), "write below run.folder")
+            os.chdir(working_folder)
+    if written:
+        raise Violation("it writes into the current folder", ", ".join(written), "write below run.folder")
     if metrics != METRICS:
-        raise Violation("it changes the metrics that it is given", str(set(metrics) ^ set(METRICS)))
+        raise Violation("it changes the metrics", str(set(metrics) ^ set(METRICS)))

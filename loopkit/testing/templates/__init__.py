@@ -1,4 +1,4 @@
-"""What ``loopkit new plugin`` writes: for each kind one small component that passes the kit as it stands.
+"""Templates of ``loopkit new plugin``: for each kind one small component that passes the conformance kit.
 
-The files are ordinary components, checked as such; the class ``Template`` and the name ``template`` are replaced.
+``loopkit new`` replaces the class name ``Template`` and the registered name ``template``.
 """

@@ -1,4 +1,4 @@
-"""A block. Letters: B sequences, T tokens, D width."""
+"""A block. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from loopkit.registry import Factory, register, use
 
 @register("block", "template")
 class Template(Block):
-    """Attention and MLP side by side, both reading the same normalised stream.
+    """Attention and MLP in parallel, both applied to the same normalised stream.
 
-    x + attention(N(x)) + mlp(N(x))
+    y = x + attention(N(x)) + mlp(N(x))
 
     Args:
-        attention: How tokens look at each other.
-        mlp: The channel mixer.
-        norm: The norm of what both read.
+        attention: The attention.
+        mlp: The MLP.
+        norm: The norm of their common input.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Template(Block):
         norm: Factory[Norm] = use("rmsnorm"),
     ) -> None:
         super().__init__()
-        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
-        self.attention = attention(width=width, position=position, **place)
+        depth = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        self.attention = attention(width=width, position=position, **depth)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
         self.norm = norm(width=width)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         y = self.norm(x)
-        # the stream keeps its precision, whatever autocast does inside
+        # the stream keeps its precision under autocast
         return x + (self.attention(y, step) + self.mlp(y, step)).to(x.dtype)

@@ -1,4 +1,4 @@
-"""A carry. Letters: B sequences, T tokens, D width, S any further streams."""
+"""A carry. Dims: B sequences, T tokens, D width, S streams (optional)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from loopkit.registry import register
 
 @register("carry", "template")
 class Template(Carry):
-    """Shrink each channel of the state by a learned factor of its own.
+    """Multiply each channel of the state by a learned factor in (0, 1).
 
     c = sigmoid(a) * s
 
     Args:
-        factor: The factor of every channel at the start, between 0 and 1.
+        factor: Initial factor of every channel, in (0, 1).
     """
 
     def __init__(self, width: int, *, factor: Annotated[PositiveFloat, Lt(1)] = 0.9) -> None:

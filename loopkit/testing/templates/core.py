@@ -1,4 +1,4 @@
-"""A core. Letters: B sequences, T tokens, D width."""
+"""A core. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from loopkit.registry import register
 
 @register("core", "template", short="layers")
 class Template(Core):
-    """Blocks one after the other, of whose joint update each channel takes a learned share.
+    """A stack of blocks whose update is scaled by a learned gate for each channel.
 
     s = u + sigmoid(a) * (block_L(... block_1(u)) - u)
 
     Args:
-        layers: Number of blocks.
+        layers: Number of blocks, L.
     """
 
     def __init__(self, width: int, block: Callable[[], Block], *, layers: PositiveInt = 2) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(block() for _ in range(layers))
-        self.share = nn.Parameter(torch.empty(width))
+        self.gate = nn.Parameter(torch.empty(width))
 
     def reset_parameters(self) -> None:
-        nn.init.zeros_(self.share)
+        nn.init.zeros_(self.gate)
 
     def forward(self, u: Tensor, step: Step) -> Tensor:
         s = u
         for block in self.blocks:
             s = block(s, step)
-        return u + self.share.sigmoid().to(u.dtype) * (s - u)
+        return u + self.gate.sigmoid().to(u.dtype) * (s - u)

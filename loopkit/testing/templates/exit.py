@@ -1,4 +1,4 @@
-"""An exit. Letters: B sequences, T tokens."""
+"""An exit. Dims: B sequences, T tokens."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from loopkit.registry import Share, register
 
 @register("exit", "template")
 class Template(Exit):
-    """Stop when the most likely token is the same as one loop before.
+    """Exit when the most likely token equals that of the previous loop.
 
-    c_k = 1 if argmax p_k = argmax p_{k-1}, else 0
+    score_k = 1 if argmax p_k = argmax p_{k-1} else 0
 
     Args:
-        threshold: Least share of tokens that agree; of a single token, anything above 0 asks that it agrees.
+        threshold: Smallest share of equal tokens at which to exit, in [0, 1].
     """
 
     def __init__(self, *, threshold: Share = 0.9) -> None:
         self.threshold = threshold
 
     def score(self, t: Trajectory, k: int) -> Tensor:
-        if k == 1:  # there is no earlier loop to agree with
+        if k == 1:  # no previous loop to compare with
             return torch.full(t.batch.tokens.shape, float("-inf"), device=t.batch.device)
-        before, after = (t.logits(j).argmax(dim=-1) for j in (k - 1, k))
-        return (before == after).float()
+        previous, current = (t.logits(j).argmax(dim=-1) for j in (k - 1, k))
+        return (previous == current).float()

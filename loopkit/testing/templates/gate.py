@@ -1,4 +1,4 @@
-"""An exit gate. Letters: B sequences, T tokens, D width."""
+"""An exit gate. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from loopkit.registry import register
 
 @register("gate", "template", provides={"gate"})
 class Template(Gate):
-    """A small MLP on the state.
+    """An exit logit from a small MLP on the state.
 
     g = w · gelu(W s)
 
     Args:
-        hidden: Channels inside.
+        hidden: Number of hidden channels.
     """
 
     def __init__(self, width: int, *, hidden: PositiveInt = 64) -> None:

@@ -1,4 +1,4 @@
-"""First weights."""
+"""An initialisation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loopkit.registry import register
 
 @register("init", "template")
 class Template(Init):
-    """Uniform numbers that shrink with the number of inputs; biases are zero.
+    """Uniform weights scaled by the number of inputs; biases are zero.
 
-    W ~ U(-a, a),   a = gain * sqrt(3 / inputs)
+    W ~ U(-a, a),   a = gain * sqrt(3 / num_inputs)
 
     Args:
-        gain: Standard deviation of what a matrix makes of unit inputs, > 0.
+        gain: Standard deviation of the output for inputs of unit variance, > 0.
     """
 
     def __init__(self, *, gain: PositiveFloat = 1.0) -> None:

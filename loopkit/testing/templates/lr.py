@@ -1,4 +1,4 @@
-"""A learning rate."""
+"""A learning rate schedule."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from loopkit.registry import register
 
 @register("lr", "template", short="peak")
 class Template(LearningRate):
-    """A linear rise, then a fall with the inverse square root of the step.
+    """Linear warmup, then inverse square root decay.
 
     lr = peak * min(n / warmup, sqrt(warmup / n)),   n = step + 1
 
     Args:
         peak: Largest learning rate.
-        warmup: Optimizer steps of the rise.
+        warmup: Number of warmup steps.
     """
 
     def __init__(self, *, peak: PositiveFloat = 3e-4, warmup: PositiveInt = 20) -> None:

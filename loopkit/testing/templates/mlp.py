@@ -1,4 +1,4 @@
-"""An MLP. Letters: B sequences, T tokens, D width."""
+"""An MLP. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from loopkit.registry import register
 
 @register("mlp", "template")
 class Template(Mlp):
-    """A gated unit whose gate is a GELU.
+    """A gated linear unit with a GELU gate (GEGLU).
 
-    W_out (gelu(W_gate x) * W_up x)
+    y = W_out (gelu(W_gate x) * W_up x)
 
     Args:
-        ratio: Channels inside, in units of the width, > 0.
+        ratio: Number of hidden channels, in units of the width, > 0.
     """
 
     def __init__(self, width: int, *, ratio: PositiveFloat = 4.0) -> None:
         super().__init__()
-        inside = round(ratio * width)
-        self.gate = nn.Linear(width, inside, bias=False)
-        self.up = nn.Linear(width, inside, bias=False)
-        self.out = nn.Linear(inside, width, bias=False)
+        hidden = round(ratio * width)
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.out = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         return self.out(F.gelu(self.gate(x)) * self.up(x))

@@ -12,9 +12,9 @@ from loopkit.registry import register
 
 @register("norm", "template")
 class Template(Norm):
-    """Divide by the root mean square, and multiply by one learned factor for all channels.
+    """RMSNorm with one learned gain for all channels.
 
-    N(x) = gain * x / sqrt(mean(x²) + eps)
+    y = gain * x / sqrt(mean(x²) + eps)
 
     Args:
         eps: Added to the mean square, in units of x², > 0.
@@ -29,5 +29,5 @@ class Template(Norm):
         nn.init.ones_(self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.to(self.gain.dtype)  # under autocast a norm never narrows the stream
+        x = x.to(self.gain.dtype)  # keep fp32 under autocast
         return self.gain * x * (x.square().mean(dim=-1, keepdim=True) + self.eps).rsqrt()

@@ -11,13 +11,13 @@ from loopkit.registry import Fraction, register
 
 @register("optimizer", "template")
 class Template(OptimizerRule):
-    """Gradient descent with momentum that looks ahead (Nesterov).
+    """SGD with Nesterov momentum.
 
     v ← momentum · v + g,   p ← p - lr · (g + momentum · v)
 
     Args:
-        momentum: Share of the last update that is kept, in [0, 1).
-        weight_decay: Added to the gradient, times the parameter; only where a group may decay.
+        momentum: Decay of the running update v, in [0, 1).
+        weight_decay: Coefficient of the L2 penalty, >= 0; only for groups with decay.
     """
 
     def __init__(self, *, momentum: Fraction = 0.9, weight_decay: NonNegativeFloat = 0.0) -> None:

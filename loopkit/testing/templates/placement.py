@@ -1,4 +1,4 @@
-"""A placement. Letters: B sequences, T tokens, D width."""
+"""A placement. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from loopkit.registry import register
 
 @register("placement", "template")
 class Template(Placement):
-    """Pre-norm whose sublayer joins the stream through one learned factor.
+    """Pre-norm with one learned scale for the output of the sublayer.
 
-    x + gain * f(N(x))
+    y = x + gain * f(N(x))
 
     Args:
-        gain: The factor at the start, dimensionless, > 0.
+        gain: Initial scale, dimensionless, > 0.
     """
 
     def __init__(self, norm: Callable[[], Norm], *, gain: PositiveFloat = 0.5) -> None:
         super().__init__()
         self.norm = norm()
-        self.first = gain
+        self.initial_gain = gain
         self.gain = nn.Parameter(torch.empty(()))
 
     def reset_parameters(self) -> None:
-        nn.init.constant_(self.gain, self.first)
+        nn.init.constant_(self.gain, self.initial_gain)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
         return x + (self.gain * f(self.norm(x))).to(x.dtype)

@@ -1,4 +1,4 @@
-"""A readout. Letters: B sequences, T tokens, D width."""
+"""A readout. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loopkit.registry import register
 
 @register("readout", "template")
 class Template(Readout):
-    """The state times one learned factor, so that its scale stays visible to every supervised loop.
+    """Multiply the state by one learned factor, so that the logits depend on its scale.
 
     z = exp(a) * h
     """

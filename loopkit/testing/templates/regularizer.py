@@ -1,4 +1,4 @@
-"""A regularizer. Letters: B sequences, T tokens, D width, S any further streams."""
+"""A regularizer. Dims: B sequences, T tokens, D width, S streams (optional)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loopkit.registry import register
 
 @register("regularizer", "template")
 class Template(Regularizer):
-    """Penalise how far the last loop moves the state.
+    """Penalise the change of the state in the last loop.
 
     R = mean over tokens and channels of (s_K - s_{K-1})²
 
@@ -30,5 +30,5 @@ class Template(Regularizer):
     def forward(self, t: Trajectory) -> Tensor:
         if t.reached == 0:
             return torch.zeros((), device=t.e.device)
-        moved = t.state(t.reached) - t.state(t.reached - 1)
-        return over_tokens(widen(moved).square().flatten(2).mean(dim=-1), t)
+        change = t.state(t.reached) - t.state(t.reached - 1)
+        return over_tokens(widen(change).square().flatten(2).mean(dim=-1), t)

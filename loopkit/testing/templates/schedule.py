@@ -14,19 +14,19 @@ from loopkit.registry import register
 
 @register("schedule", "template", maximum="max")
 class Template(Schedule):
-    """Stop after each loop with the same probability, at most after ``max``.
+    """Geometric number of loops: stop after each loop with the same probability.
 
-    P(n = k) = stop * (1 - stop)^(k - 1)
+    n = min(k, max),   P(k) = stop * (1 - stop)^(k - 1)
 
     Args:
-        stop: Probability of stopping after a loop, between 0 and 1.
-        max: Most loops; a draw above it becomes it.
+        stop: Probability of stopping after a loop, in (0, 1).
+        max: Largest number of loops.
     """
 
     def __init__(self, *, stop: Annotated[PositiveFloat, Lt(1)] = 0.25, max: PositiveInt = 16) -> None:
         self.stop = stop
         self.bounds = (1, max)
-        self.mean = (1 - (1 - stop) ** max) / stop  # of what is drawn, after the cap
+        self.mean = (1 - (1 - stop) ** max) / stop  # after clipping to max
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
         return self._clip(rng.geometric(min(self.stop / scale, 1.0), size=count))

@@ -1,4 +1,4 @@
-"""A start. Letters: B sequences, T tokens, D width, S any further streams."""
+"""An initial state. Dims: B sequences, T tokens, D width, S streams (optional)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopkit.registry import register
 
 @register("start", "template")
 class Template(Start):
-    """One learned vector for every token.
+    """One learned vector as the initial state of every token.
 
     c_0 = v
     """

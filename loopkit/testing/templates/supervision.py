@@ -1,4 +1,4 @@
-"""A supervision. Letters: B sequences, T tokens, K loops."""
+"""A supervision. Dims: B sequences, T tokens, K loops."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from loopkit.registry import register
 
 @register("supervision", "template")
 class Template(Supervision):
-    """Cross-entropy of all loops, later ones weighing more.
+    """Cross-entropy of all loops, with larger weights for later loops.
 
     L = sum_k w_k CE_k,   w_k = k^power / sum_j j^power
 
     Args:
-        power: How fast the weight rises; 0 weighs all loops alike.
+        power: Exponent of the weights, >= 0; 0 for equal weights.
     """
 
     def __init__(self, *, power: NonNegativeFloat = 1.0) -> None:
@@ -37,8 +37,8 @@ class Template(Supervision):
         return Supervised(over_scored((weight * nll_KBT).sum(dim=0), t), ce_of(nll_KBT, t, ks))
 
     def _weights(self, t: Trajectory, ks: Sequence[int]) -> Tensor:
-        """``[K, B, 1]``, which add up to 1 over the loops that a sequence ran."""
-        rising = torch.tensor(ks, dtype=torch.float32, device=t.batch.device)[:, None, None] ** self.power
-        ran = active_KB1(t, ks)
-        weight = rising.expand(-1, len(t.batch), 1) if ran is None else rising * ran
+        """Weights ``[K, B, 1]`` that sum to 1 over the loops of a sequence."""
+        powers_K11 = torch.tensor(ks, dtype=torch.float32, device=t.batch.device)[:, None, None] ** self.power
+        active = active_KB1(t, ks)
+        weight = powers_K11.expand(-1, len(t.batch), 1) if active is None else powers_K11 * active
         return weight / weight.sum(dim=0)

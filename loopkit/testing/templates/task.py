@@ -1,4 +1,4 @@
-"""A task. It needs no torch."""
+"""A task. It does not import torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loopkit.registry import register
 
 @register("task", "template")
 class Template(Task):
-    """How many times smaller the text becomes when the model compresses it.
+    """Compression ratio of the text under the model.
 
     compression = 8 * bytes / (nll / ln 2)
     """
@@ -26,6 +26,6 @@ class Template(Task):
 
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
         bits = math.fsum(mark.get("bits", 0.0) for mark in marks)
-        size = sum(mark.get("bytes", 0) for mark in marks)
-        # a figure that cannot be formed is left out, never zero
-        return {"compression": 8 * size / bits} if bits else {}
+        num_bytes = sum(mark.get("bytes", 0) for mark in marks)
+        # a value that cannot be computed is absent, never zero
+        return {"compression": 8 * num_bytes / bits} if bits else {}

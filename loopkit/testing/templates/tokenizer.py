@@ -1,4 +1,4 @@
-"""A tokenizer. It needs no torch."""
+"""A tokenizer. It does not import torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from loopkit.registry import register
 
 @register("tokenizer", "template")
 class Template(Tokenizer):
-    """The hexadecimal digits of UTF-8, two for each byte, then padding, beginning and end: 19 tokens.
+    """Encode text as the hexadecimal digits of UTF-8, two tokens per byte, with 3 special tokens.
 
-    Nothing is unknown and nothing is lost, at twice the length of bytes.
+    Every text can be encoded without loss.
     """
 
     size = 19
@@ -26,15 +26,15 @@ class Template(Tokenizer):
         pass
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        found = (np.frombuffer(text.encode(), dtype=np.uint8) for text in texts)
-        return [np.stack([b >> 4, b & 15], axis=1).reshape(-1).astype(np.uint16) for b in found]
+        encoded = (np.frombuffer(text.encode(), dtype=np.uint8) for text in texts)
+        return [np.stack([b >> 4, b & 15], axis=1).reshape(-1).astype(np.uint16) for b in encoded]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        words = {16: "<pad>", 17: "<bos>", 18: "<eos>"} if special else {}
-        tail = "".join(words[i] for i in map(int, ids) if i in words)
+        names = {16: "<pad>", 17: "<bos>", 18: "<eos>"} if special else {}
+        suffix = "".join(names[i] for i in map(int, ids) if i in names)
         digits = [i for i in map(int, ids) if i < 16]
-        whole = bytes(high << 4 | low for high, low in zip(digits[::2], digits[1::2], strict=False))
-        return whole.decode(errors="replace") + tail
+        content = bytes(high << 4 | low for high, low in zip(digits[::2], digits[1::2], strict=False))
+        return content.decode(errors="replace") + suffix
 
     def state(self) -> dict[str, Any]:
         return {}

@@ -1,4 +1,4 @@
-"""A tracker. It needs no torch."""
+"""A tracker. It does not import torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopkit.registry import register
 
 @register("tracker", "template")
 class Template(Tracker):
-    """One row for each number of each step, in a CSV file inside the run: step, name, value.
+    """Append metrics to a CSV file in the folder of the run, one row (step, name, value) per metric.
 
     Args:
         file: Name of the file.
@@ -24,9 +24,9 @@ class Template(Tracker):
 
     def open(self, run: RunInfo) -> None:
         path = run.folder / self.file
-        fresh = not path.exists()
+        is_new = not path.exists()
         self.open_file = path.open("a", newline="", encoding="utf-8")
-        if fresh:
+        if is_new:
             csv.writer(self.open_file).writerow(["step", "name", "value"])
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Small models, from this package's own recipe at its smallest size."""
+"""Small models from the recipe of this package."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ VOCABULARY, LENGTH, LOOPS = 23, 12, 4
 
 
 def build(*overrides: str, seed: int | None = 0, device: str = "cpu") -> LoopedModel:
-    """The smoke model of the recipe, its weights large enough to matter."""
+    """Build the smoke model of the recipe with large weights."""
     recipe = load_recipe("wikitext_loopformer", ["smoke"], ["model.init={type: normal, std: 0.2}", *overrides])
     sizes = {"vocabulary": VOCABULARY, "max_length": LENGTH, "max_loops": LOOPS}
     return build_model(recipe.model, **sizes, seed=seed, device=device).eval()
 
 
 def trained(model: LoopedModel, seed: int = 1) -> LoopedModel:
-    """The model with factors that are no longer zero, as after some training."""
+    """Make the modulation non-zero, as after some training."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -30,5 +30,5 @@ def trained(model: LoopedModel, seed: int = 1) -> LoopedModel:
 
 def tokens() -> Batch:
     """Three random sequences; each token's label is the next one."""
-    found = torch.randint(0, VOCABULARY, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
-    return Batch.of(found[:, :-1].contiguous(), found[:, 1:].contiguous())
+    ids = torch.randint(0, VOCABULARY, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+    return Batch.of(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())

@@ -1,4 +1,4 @@
-"""The differences of each loop: by hand, and in everything that a block meets."""
+"""Low-rank updates for each loop: against the formula, and in every use of a block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def differences(model: LoopedModel) -> dict[str, nn.Parameter]:
 
 
 @torch.no_grad()
-def test_it_begins_at_the_shared_block(batch: Batch) -> None:
+def test_block_starts_as_the_shared_block(batch: Batch) -> None:
     lora = build()
     plain = build("model.block={type: transformer, attention: {heads: 2}, mlp: {ratio: 2}}")
     shared = {name.replace(".base.", "."): value for name, value in lora.state_dict().items()}
@@ -40,17 +40,17 @@ def test_it_begins_at_the_shared_block(batch: Batch) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("targets", ["[q, v]", "[k]", "[q, k, v, o, gate, up, down]"])
-def test_each_loop_has_the_matrix_that_the_formula_gives(batch: Batch, targets: str) -> None:
+def test_each_loop_uses_the_matrix_of_the_formula(batch: Batch, targets: str) -> None:
     """W_k = W + alpha / rank * B_k A_k, put into plain models loop by loop, gives the same states."""
     lora = trained(build(f"model.block.targets={targets}", "model.block.rank=2", "model.block.alpha=3").double())
     t = lora.run(batch, Loops.fixed(LOOPS))
     attention, mlp = lora.core.blocks[0].base.attention, lora.core.blocks[0].base.mlp
-    places = {"q": (attention.qkv, 0), "k": (attention.qkv, 32), "v": (attention.qkv, 64), "o": (attention.out, 0)}
-    places |= {"gate": (mlp.gate, 0), "up": (mlp.up, 0), "down": (mlp.out, 0)}
+    matrices = {"q": (attention.qkv, 0), "k": (attention.qkv, 32), "v": (attention.qkv, 64), "o": (attention.out, 0)}
+    matrices |= {"gate": (mlp.gate, 0), "up": (mlp.up, 0), "down": (mlp.out, 0)}
     for k in range(1, LOOPS + 1):
         merged = copy.deepcopy(lora)
         base = merged.core.blocks[0].base
-        for role, (matrix, first) in places.items():
+        for role, (matrix, first) in matrices.items():
             if role in getattr(matrix, "differences", ()):
                 part = matrix.differences[role]
                 own = {id(attention.qkv): base.attention.qkv, id(attention.out): base.attention.out}
@@ -67,7 +67,7 @@ def test_each_loop_has_the_matrix_that_the_formula_gives(batch: Batch, targets: 
         torch.testing.assert_close(state, t.state(k), rtol=1e-12, atol=1e-12)
 
 
-def test_every_difference_gets_a_gradient_in_its_own_loop_and_no_other(batch: Batch) -> None:
+def test_updates_get_gradient_only_from_their_loop(batch: Batch) -> None:
     lora = trained(build()).train()
     lora.run(batch, Loops.fixed(2)).nll([2]).mean().backward()
     for name, parameter in differences(lora).items():
@@ -77,17 +77,17 @@ def test_every_difference_gets_a_gradient_in_its_own_loop_and_no_other(batch: Ba
         assert by_loop[2] == 0, name
 
 
-def test_recomputation_changes_no_gradient(batch: Batch) -> None:
-    lora, found = trained(build()).train(), []
+def test_checkpointing_does_not_change_gradients(batch: Batch) -> None:
+    lora, gradients = trained(build()).train(), []
     for lora.checkpointing in (False, True):
         lora.zero_grad()
         lora.run(batch, Loops.fixed(LOOPS)).nll([1, LOOPS]).mean().backward()
-        found.append([parameter.grad.clone() for parameter in lora.parameters()])
-    torch.testing.assert_close(found[1], found[0])
+        gradients.append([parameter.grad.clone() for parameter in lora.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 @torch.no_grad()
-def test_a_cache_gives_what_the_full_pass_gives(batch: Batch) -> None:
+def test_cached_decoding_equals_full_pass(batch: Batch) -> None:
     lora, cache = trained(build()), FullCache(len(batch))
     parts = []
     for first, last in ((0, 5), (5, 6), (6, LENGTH)):
@@ -96,7 +96,7 @@ def test_a_cache_gives_what_the_full_pass_gives(batch: Batch) -> None:
     torch.testing.assert_close(torch.cat(parts, dim=2), logits(lora, batch), rtol=1e-5, atol=1e-5)
 
 
-def test_it_can_be_differentiated_forward_and_twice(batch: Batch) -> None:
+def test_double_backward_equals_forward_mode(batch: Batch) -> None:
     """A product with the Jacobian of loop 3: by a double backward as by forward mode."""
     lora = trained(build()).double()
     t = lora.run(batch, Loops.fixed(LOOPS))
@@ -109,7 +109,7 @@ def test_it_can_be_differentiated_forward_and_twice(batch: Batch) -> None:
     torch.testing.assert_close(twice, forward, rtol=1e-9, atol=1e-9)
 
 
-def test_the_stream_stays_fp32_under_autocast(batch: Batch) -> None:
+def test_stream_stays_fp32_under_autocast(batch: Batch) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         t = trained(build()).run(batch, Loops.fixed(LOOPS))
     assert t.state(LOOPS).dtype == torch.float32
@@ -118,19 +118,19 @@ def test_the_stream_stays_fp32_under_autocast(batch: Batch) -> None:
     assert 0 < distance < 0.03
 
 
-def test_a_compiled_block_does_not_depend_on_the_number_of_loops(batch: Batch) -> None:
+def test_compiled_block_serves_any_number_of_loops(batch: Batch) -> None:
     from torch._dynamo.testing import CompileCounter
 
     lora, counter = trained(build(max_loops=12)), CompileCounter()
-    wanted = logits(lora, batch, 12)
+    expected = logits(lora, batch, 12)
     torch._dynamo.reset()
     lora.core.blocks[0].compile(backend=counter)
-    torch.testing.assert_close(logits(lora, batch, 12), wanted)
-    assert counter.frame_count <= 2  # once for the first loop, once for any
+    torch.testing.assert_close(logits(lora, batch, 12), expected)
+    assert counter.frame_count <= 2  # once for the first loop, once for all others
     torch._dynamo.reset()
 
 
-def test_it_survives_a_file_and_lives_on_meta(batch: Batch, tmp_path: object) -> None:
+def test_block_saves_loads_and_runs_on_meta(batch: Batch, tmp_path: object) -> None:
     lora = trained(build())
     path = tmp_path / "weights.safetensors"  # type: ignore[operator]
     save_weights(lora, path)
@@ -140,19 +140,19 @@ def test_it_survives_a_file_and_lives_on_meta(batch: Batch, tmp_path: object) ->
     assert logits(build(device="meta"), batch.to("meta")).shape == (LOOPS, 3, LENGTH, VOCABULARY)
 
 
-def test_prelude_and_coda_have_no_differences(batch: Batch) -> None:
+def test_prelude_and_coda_have_no_updates(batch: Batch) -> None:
     lora = build("model.prelude=1", "model.coda=1")
     assert {name.split(".")[0] for name in differences(lora)} == {"core"}
     assert logits(lora, batch).isfinite().all()
 
 
-def test_it_runs_as_many_loops_as_it_was_trained_for(batch: Batch) -> None:
+def test_more_loops_than_trained_are_rejected(batch: Batch) -> None:
     assert build().max_depth == LOOPS
     with pytest.raises(ValueError, match="parameters for 3 loops; 4 were asked for"):
         logits(build(), batch, 4)
     block = build().core.blocks[0]
     t = build().run(batch, Loops.fixed(1))
-    with pytest.raises(ValueError, match="loops 1 to 3; loop 4"):
+    with pytest.raises(ValueError, match="loops 1 to 3; it cannot run loop 4"):
         block(t.e, t.context(4, t.e))
 
 
@@ -161,21 +161,21 @@ def test_it_runs_as_many_loops_as_it_was_trained_for(batch: Batch) -> None:
     [
         ("targets=[q, w]", "no matrix with the role 'w'.*roles: q, k, v, o, gate, up, down"),
         ("targets=[Gate]", "no matrix with the role 'Gate'; did you mean 'gate'"),
-        ("rank=64", "rank 64 is more than 'q' has, which is 32 x 32; set rank to 32 or less"),
-        ("base={type: lora, base: {attention: {heads: 2}}}", "not to a PerLoopLinear"),
+        ("rank=64", "rank 64 exceeds 'q', which is 32 x 32; set rank to 32 or less"),
+        ("base={type: lora, base: {attention: {heads: 2}}}", "not a PerLoopLinear"),
     ],
 )
-def test_what_cannot_be_built_says_why(override: str, message: str) -> None:
+def test_invalid_options_are_rejected(override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(f"model.block.{override}")
 
 
-def test_a_role_that_the_base_lacks_is_named() -> None:
+def test_missing_role_is_named() -> None:
     with pytest.raises(ValueError, match="no matrix with the role 'gate'"):
         build("model.block.base.mlp={type: gelu}", "model.block.targets=[up, gate]")
 
 
-def test_differences_alone_can_be_trained() -> None:
+def test_only_updates_can_be_trained() -> None:
     from loopkit.model.parameter_groups import freeze
 
     names = freeze(build(), ["*.differences.*"])

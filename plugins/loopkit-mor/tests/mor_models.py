@@ -1,4 +1,4 @@
-"""Small models, from this package's own recipe at its smallest size."""
+"""Small models from the recipe of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VOCABULARY, LENGTH, LOOPS = 23, 12, 3
 
 
 def build(*overrides: str, max_loops: int = LOOPS, seed: int | None = 0, device: str = "cpu") -> LoopedModel:
-    """The smoke model of the recipe, its weights large enough to matter and its routers apt to disagree."""
+    """Build the smoke model of the recipe with large weights, so that routing differs between tokens."""
     large = ["model.init={type: normal, std: 0.2}", "model.core.alpha=0.5"]
     recipe = load_recipe("wikitext_mor", ["smoke"], [*large, *overrides])
     sizes = {"vocabulary": VOCABULARY, "max_length": LENGTH, "max_loops": max_loops}
@@ -24,11 +24,11 @@ def build(*overrides: str, max_loops: int = LOOPS, seed: int | None = 0, device:
 
 
 def by_tokens(*overrides: str, **options: object) -> LoopedModel:
-    """The same, where each token chooses its depth."""
+    """Build the same model with token choice."""
     return build("model.core.router=token_choice", "model.core.keep=null", *overrides, **options)  # type: ignore[arg-type]
 
 
 def tokens() -> Batch:
     """Three random sequences; each token's label is the next one."""
-    found = torch.randint(0, VOCABULARY, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
-    return Batch.of(found[:, :-1].contiguous(), found[:, 1:].contiguous())
+    ids = torch.randint(0, VOCABULARY, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+    return Batch.of(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())

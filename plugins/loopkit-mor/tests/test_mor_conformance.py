@@ -1,4 +1,4 @@
-"""The rules that every component of its kind follows, by loopkit's own kit."""
+"""The conformance kit on every component of this package."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ COMPONENTS = [
 
 
 @pytest.mark.parametrize("case", [case for name in COMPONENTS for case in cases(name)], ids=str)
-def test_it_follows_the_rules_of_its_kind(case: Case) -> None:
+def test_conformance(case: Case) -> None:
     case()

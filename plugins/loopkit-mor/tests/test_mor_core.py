@@ -1,4 +1,4 @@
-"""Routing, token by token and by hand; and in everything that a core meets."""
+"""Routing: against a loop over tokens, and in every use of a core."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def logits(model: LoopedModel, batch: Batch, loops: int = LOOPS, **options: obje
 
 
 def through_blocks(model: LoopedModel, x: Tensor, row: int, chosen: list[int], step: Step) -> Tensor:
-    """Some tokens of one sequence, alone: ``[M, D]``."""
+    """Apply the blocks to some tokens of one sequence, ``[M, D]``."""
     noise = replace(step.noise, sample=step.noise.sample[row : row + 1], positions=step.positions[row, chosen][None])
     part = x[row, chosen][None]
-    alone = replace(step, e=part, c=part, positions=step.positions[row, chosen][None], noise=noise)
+    single = replace(step, e=part, c=part, positions=step.positions[row, chosen][None], noise=noise)
     for block in model.core.blocks:
-        part = block(part, alone)
+        part = block(part, single)
     return part[0]
 
 
-def expert_choice_by_hand(model: LoopedModel, t: Trajectory, keep: list[float], largest: bool) -> list[Tensor]:
+def expert_choice_reference(model: LoopedModel, t: Trajectory, keep: list[float], largest: bool) -> list[Tensor]:
     router, states = model.core.router, [t.state(0)]
-    going = [list(range(LENGTH)) for _ in range(len(t.batch))]
+    active = [list(range(LENGTH)) for _ in range(len(t.batch))]
     for k in range(1, LOOPS + 1):
         u, s = states[-1], states[-1].clone()
         for row in range(len(t.batch)):
-            z = {i: float(router.weight[k - 1] @ u[row, i] + router.bias[k - 1]) for i in going[row]}
+            z = {i: float(router.weight[k - 1] @ u[row, i] + router.bias[k - 1]) for i in active[row]}
             if keep[k - 1] < 1 and largest:
                 best = sorted(z, key=lambda i: -z[i])[: math.ceil(keep[k - 1] * LENGTH)]
-                going[row] = sorted(best)
+                active[row] = sorted(best)
             elif keep[k - 1] < 1:
-                going[row] = [i for i in going[row] if z[i] > 0]
-            if going[row]:
-                new = through_blocks(model, u, row, going[row], t.context(k, u))
-                for i, value in zip(going[row], new, strict=True):
+                active[row] = [i for i in active[row] if z[i] > 0]
+            if active[row]:
+                new = through_blocks(model, u, row, active[row], t.context(k, u))
+                for i, value in zip(active[row], new, strict=True):
                     s[row, i] = u[row, i] + 0.5 / (1 + math.exp(-z[i])) * value
         states.append(s)
     return states
@@ -62,13 +62,13 @@ def expert_choice_by_hand(model: LoopedModel, t: Trajectory, keep: list[float], 
 
 @torch.no_grad()
 @pytest.mark.parametrize("training", [True, False])
-def test_each_loop_chooses_its_tokens_as_by_hand(batch: Batch, training: bool) -> None:
-    """In training those with the largest weights, in evaluation those past one half; the others stay as they are."""
+def test_expert_choice_equals_reference(batch: Batch, training: bool) -> None:
+    """Training takes the largest weights, evaluation those above one half; other tokens do not change."""
     model = build().double().train(training)
     t = model.run(batch, Loops.fixed(LOOPS))
-    wanted = expert_choice_by_hand(model, t, [1.0, 0.5, 0.25], largest=training)
+    expected = expert_choice_reference(model, t, [1.0, 0.5, 0.25], largest=training)
     for k in range(LOOPS + 1):
-        torch.testing.assert_close(t.state(k), wanted[k], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(t.state(k), expected[k], rtol=1e-9, atol=1e-9)
     counts = torch.stack([record["router_chosen"].sum(1) for record in t.records])
     if training:
         assert counts.T.tolist() == [[12, 6, 3]] * 3
@@ -77,7 +77,7 @@ def test_each_loop_chooses_its_tokens_as_by_hand(batch: Batch, training: bool) -
 
 
 @torch.no_grad()
-def test_each_token_chooses_its_depth_as_by_hand(batch: Batch) -> None:
+def test_token_choice_equals_reference(batch: Batch) -> None:
     model = by_tokens().double()
     t = model.run(batch, Loops.fixed(LOOPS))
     p = (t.e @ model.core.router.weight.T).softmax(-1)
@@ -97,7 +97,7 @@ def test_each_token_chooses_its_depth_as_by_hand(batch: Batch) -> None:
 
 @torch.no_grad()
 @BOTH
-def test_who_has_left_is_not_computed(batch: Batch, make: Make) -> None:
+def test_tokens_that_left_are_not_computed(batch: Batch, make: Make) -> None:
     model, seen = make(), []
     model.core.blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[1].positions < PAD))
     t = model.run(batch, Loops.fixed(LOOPS))
@@ -110,7 +110,7 @@ def test_who_has_left_is_not_computed(batch: Batch, make: Make) -> None:
 
 
 @torch.no_grad()
-def test_when_everybody_has_left_the_blocks_are_not_called(batch: Batch) -> None:
+def test_blocks_are_skipped_without_tokens(batch: Batch) -> None:
     model, calls = build(), []
     model.core.router.bias[1:] = -1e3
     model.core.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
@@ -123,7 +123,7 @@ def test_when_everybody_has_left_the_blocks_are_not_called(batch: Batch) -> None
 
 @torch.no_grad()
 @BOTH
-def test_evaluation_is_causal_and_training_by_expert_choice_is_not(batch: Batch, make: Make) -> None:
+def test_only_expert_choice_training_looks_ahead(batch: Batch, make: Make) -> None:
     model, later = make(), batch.tokens.clone()
     later[:, 7:] = (later[:, 7:] + 1) % VOCABULARY
     changed = replace(batch, tokens=later)
@@ -136,45 +136,45 @@ def test_evaluation_is_causal_and_training_by_expert_choice_is_not(batch: Batch,
 @torch.no_grad()
 @BOTH
 @pytest.mark.parametrize("cuts", [[0, 5, 6, LENGTH], list(range(LENGTH + 1))])
-def test_a_cache_gives_what_the_full_pass_gives(batch: Batch, make: Make, cuts: list[int]) -> None:
-    """Also token by token, where a loop that nobody goes through is not run."""
+def test_cached_decoding_equals_full_pass(batch: Batch, make: Make, cuts: list[int]) -> None:
+    """Also token by token, where a loop without tokens is skipped."""
     model, cache, parts = make(), FullCache(len(batch)), []
     for first, last in pairwise(cuts):
         part = Batch(*(value[:, first:last] for value in (batch.tokens, batch.labels, batch.positions)), batch.sample)
         parts.append(model.run(part, Loops.fixed(LOOPS), cache=cache).logits(LOOPS))
     torch.testing.assert_close(torch.cat(parts, dim=1), logits(model, batch)[-1], rtol=1e-4, atol=1e-4)
     computed = sum(positions.lt(PAD).sum() for k in (2, 3) for positions in cache.positions(k))
-    assert computed < 2 * 3 * LENGTH  # who has left has no keys either
+    assert computed < 2 * 3 * LENGTH  # tokens that left have no keys
 
 
 @torch.no_grad()
 @BOTH
 @pytest.mark.parametrize("training", [False, True])
-def test_padding_and_other_sequences_change_nothing(batch: Batch, make: Make, training: bool) -> None:
+def test_padding_and_batch_do_not_change_logits(batch: Batch, make: Make, training: bool) -> None:
     model, pad = make().train(training), 4
     together = logits(model, batch)
-    for row, alone in enumerate(batch.split(1)):
-        torch.testing.assert_close(logits(model, alone), together[:, row : row + 1], rtol=1e-5, atol=1e-5)
+    for row, single in enumerate(batch.split(1)):
+        torch.testing.assert_close(logits(model, single), together[:, row : row + 1], rtol=1e-5, atol=1e-5)
     fill = torch.zeros(3, pad, dtype=torch.int64)
     for left in (True, False):
         order = (fill, batch.tokens) if left else (batch.tokens, fill)
-        places = (fill + PAD, batch.positions) if left else (batch.positions, fill + PAD)
-        padded = Batch(torch.cat(order, 1), torch.cat(order, 1), torch.cat(places, 1), batch.sample)
-        kept = slice(pad, None) if left else slice(None, LENGTH)
-        torch.testing.assert_close(logits(model, padded)[:, :, kept], together, rtol=1e-5, atol=1e-5)
+        positions = (fill + PAD, batch.positions) if left else (batch.positions, fill + PAD)
+        padded = Batch(torch.cat(order, 1), torch.cat(order, 1), torch.cat(positions, 1), batch.sample)
+        real = slice(pad, None) if left else slice(None, LENGTH)
+        torch.testing.assert_close(logits(model, padded)[:, :, real], together, rtol=1e-5, atol=1e-5)
 
 
 @BOTH
-def test_gradient_reaches_every_parameter_also_when_recomputed(batch: Batch, make: Make) -> None:
-    model, found = make().train(), []
+def test_gradients_are_equal_with_checkpointing(batch: Batch, make: Make) -> None:
+    model, gradients = make().train(), []
     for model.checkpointing in (False, True):
         model.zero_grad()
         t = model.run(batch, Loops.fixed(LOOPS))
         t.nll([LOOPS]).mean().backward()
-        found.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    idle = [name for name, grad in found[0].items() if grad is None or not grad.abs().sum() > 0]
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    idle = [name for name, grad in gradients[0].items() if grad is None or not grad.abs().sum() > 0]
     assert idle == []
-    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 @torch.no_grad()
@@ -188,7 +188,7 @@ def test_one_pass_serves_every_depth(batch: Batch, make: Make) -> None:
 
 
 @torch.no_grad()
-def test_a_sequence_that_begins_late_has_not_left(batch: Batch) -> None:
+def test_sequence_that_starts_late_is_candidate(batch: Batch) -> None:
     model = build()
     t = model.run(batch, Loops(LOOPS, LOOPS, torch.tensor([3, 1, 2])))
     assert [sorted(record) for record in t.records] == [sorted(t.records[0])] * LOOPS
@@ -198,7 +198,7 @@ def test_a_sequence_that_begins_late_has_not_left(batch: Batch) -> None:
 
 
 @BOTH
-def test_it_can_be_differentiated_forward_and_twice(batch: Batch, make: Make) -> None:
+def test_double_backward_equals_forward_mode(batch: Batch, make: Make) -> None:
     model = make().double()
     t = model.run(batch, Loops.fixed(LOOPS))
     c = t.carried(1).detach().requires_grad_()
@@ -212,14 +212,14 @@ def test_it_can_be_differentiated_forward_and_twice(batch: Batch, make: Make) ->
 
 @torch.no_grad()
 @BOTH
-def test_the_stream_stays_fp32_under_autocast(batch: Batch, make: Make) -> None:
+def test_stream_stays_fp32_under_autocast(batch: Batch, make: Make) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         t = make().run(batch, Loops.fixed(LOOPS))
     assert t.state(LOOPS).dtype == t.records[0]["router_logits"].dtype == torch.float32
 
 
 @BOTH
-def test_it_survives_a_file_and_on_meta_costs_what_it_promises(batch: Batch, make: Make, tmp_path: object) -> None:
+def test_core_saves_loads_and_counts_flops(batch: Batch, make: Make, tmp_path: object) -> None:
     from loopkit.model import count_flops
 
     model = make()
@@ -240,24 +240,24 @@ def test_it_survives_a_file_and_on_meta_costs_what_it_promises(batch: Batch, mak
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("keep=[1.0, 0.5]", "keep has 2 shares and training runs up to 3 loops; give as many"),
-        ("keep=[0.5, 1.0, 0.5]", r"keep may not rise, because who has left stays out: \[0.5, 1.0, 0.5\]"),
-        ("router=token_choice", "keep is the loops' choice"),
+        ("keep=[1.0, 0.5]", "keep has 2 values, but training runs up to 3 loops; set one value per loop"),
+        ("keep=[0.5, 1.0, 0.5]", r"keep must not increase, because tokens do not return: \[0.5, 1.0, 0.5\]"),
+        ("router=token_choice", "keep has no effect with token_choice"),
     ],
 )
-def test_what_cannot_be_built_says_why(override: str, message: str) -> None:
+def test_invalid_options_are_rejected(override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(f"model.core.{override}")
 
 
-def test_shares_fall_evenly_unless_given() -> None:
+def test_default_shares_decrease_evenly() -> None:
     assert build("model.core.keep=null", max_loops=4).core.router.keep == (1.0, 0.75, 0.5, 0.25)
 
 
-def test_states_with_streams_and_further_loops_are_refused(batch: Batch) -> None:
+def test_streams_and_more_loops_are_rejected(batch: Batch) -> None:
     model = build()
     t = model.run(batch, Loops.fixed(1))
-    with pytest.raises(ValueError, match="loops 1 to 3; loop 4"):
+    with pytest.raises(ValueError, match="loops 1 to 3; it cannot run loop 4"):
         model.core(t.e, t.context(4, t.e))
     with pytest.raises(ValueError, match="single stream"):
         model.core(t.e[:, :, None], t.context(1, t.e))

@@ -1,4 +1,4 @@
-"""The losses of a router, by hand."""
+"""The losses of a router: against scalar references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopkit.recipe import RecipeError
 
 
 @torch.no_grad()
-def test_expert_choice_is_taught_which_side_a_token_falls_on() -> None:
+def test_expert_choice_losses_equal_reference() -> None:
     t = build().train().run(tokens(), Loops.fixed(LOOPS))
     terms, squares = [], []
     for record in t.records:
@@ -26,14 +26,14 @@ def test_expert_choice_is_taught_which_side_a_token_falls_on() -> None:
                     squares.append(z * z)
                     p = 1 / (1 + math.exp(-z))
                     terms.append(-math.log(p if chosen else 1 - p))
-    first = 3 * LENGTH  # the first loop keeps all tokens, and so asks nothing
+    first = 3 * LENGTH  # the first loop keeps all tokens and does not contribute
     assert len(terms) == 3 * (12 + 12 + 6)
     assert float(RouterBalance()(t)) == pytest.approx(sum(terms[first:]) / len(terms[first:]), rel=1e-5)
     assert float(RouterZ()(t)) == pytest.approx(sum(squares) / len(squares), rel=1e-5)
 
 
 @torch.no_grad()
-def test_token_choice_is_taught_to_use_every_depth() -> None:
+def test_token_choice_losses_equal_reference() -> None:
     model = by_tokens().train()
     t = model.run(tokens(), Loops.fixed(LOOPS))
     z = (t.e @ model.core.router.weight.T).flatten(0, 1)
@@ -43,12 +43,12 @@ def test_token_choice_is_taught_to_use_every_depth() -> None:
     assert float(RouterBalance()(t)) == pytest.approx(
         3 * sum(f * q for f, q in zip(share, mean, strict=True)), rel=1e-5
     )
-    wanted = sum(math.log(sum(math.exp(v) for v in row.tolist())) ** 2 for row in z) / n
-    assert float(RouterZ()(t)) == pytest.approx(wanted, rel=1e-5)
+    expected = sum(math.log(sum(math.exp(v) for v in row.tolist())) ** 2 for row in z) / n
+    assert float(RouterZ()(t)) == pytest.approx(expected, rel=1e-5)
 
 
 @torch.no_grad()
-def test_a_balance_of_one_sure_depth_is_the_number_of_depths() -> None:
+def test_balance_ranges_from_one_to_num_loops() -> None:
     model = by_tokens()
     t = model.run(tokens(), Loops.fixed(LOOPS))
     for record in t.records:
@@ -59,14 +59,14 @@ def test_a_balance_of_one_sure_depth_is_the_number_of_depths() -> None:
     assert float(RouterBalance()(t)) == pytest.approx(1)
 
 
-def test_padding_counts_nowhere() -> None:
+def test_padding_does_not_change_losses() -> None:
     batch = tokens()
-    alone = [part(by_tokens().run(batch, Loops.fixed(LOOPS))) for part in (RouterBalance(), RouterZ())]
+    expected = [part(by_tokens().run(batch, Loops.fixed(LOOPS))) for part in (RouterBalance(), RouterZ())]
     pad = torch.zeros(3, 5, dtype=torch.int64)
-    places = torch.cat([batch.positions, pad + 2**30], 1)
-    padded = Batch(torch.cat([batch.tokens, pad], 1), torch.cat([batch.labels, pad - 100], 1), places, batch.sample)
-    found = [part(by_tokens().run(padded, Loops.fixed(LOOPS))) for part in (RouterBalance(), RouterZ())]
-    torch.testing.assert_close(found, alone)
+    positions = torch.cat([batch.positions, pad + 2**30], 1)
+    padded = Batch(torch.cat([batch.tokens, pad], 1), torch.cat([batch.labels, pad - 100], 1), positions, batch.sample)
+    actual = [part(by_tokens().run(padded, Loops.fixed(LOOPS))) for part in (RouterBalance(), RouterZ())]
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("part", [RouterBalance(), RouterZ()])
@@ -79,17 +79,17 @@ def test_gradient_reaches_the_router(part: RouterBalance | RouterZ) -> None:
 
 
 @pytest.mark.parametrize("name", ["router_balance", "router_z"])
-def test_a_core_without_routing_is_refused_before_anything_runs(name: str) -> None:
-    kept = "router_z" if name == "router_balance" else "router_balance"
+def test_recipe_without_router_is_rejected(name: str) -> None:
+    removed = "router_z" if name == "router_balance" else "router_balance"
     with pytest.raises(RecipeError) as caught:
-        load_recipe("wikitext_mor", ["smoke"], ["model.core=2", f"objective.regularizers.{kept}=false"])
+        load_recipe("wikitext_mor", ["smoke"], ["model.core=2", f"objective.regularizers.{removed}=false"])
     assert f"regularizer '{name}' needs routing, which nothing in this recipe provides" in str(caught.value)
     assert "choose core 'token_routed'" in str(caught.value)
 
 
-def test_and_by_hand_where_nothing_was_left() -> None:
+def test_trajectory_without_routing_is_rejected() -> None:
     t = build().run(tokens(), Loops.fixed(2))
     for record in t.records:
         record.clear()
-    with pytest.raises(ValueError, match="read what a core with routing leaves"):
+    with pytest.raises(ValueError, match="need a core with a router"):
         RouterZ()(t)

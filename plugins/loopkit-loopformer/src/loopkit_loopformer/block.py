@@ -1,4 +1,4 @@
-"""A block that knows when it runs and how far it goes. Letters: B sequences, T tokens, D width, F frequencies."""
+"""A block conditioned on the time and step size of a loop. Dims: B sequences, T tokens, D width, F features."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from loopkit.components.block import Block
 from loopkit.components.mlp import Mlp
 from loopkit.components.norm import Norm
 from loopkit.components.position import Position
+from loopkit.errors import UserError
 from loopkit.loop import Dropout, Step
 from loopkit.registry import Factory, Fraction, register, use
 
-TICKS = 1000.0
-"""What a time from 0 to 1 is multiplied by, so that the frequencies of diffusion models resolve it."""
-SLOWEST = 10_000.0
-"""Ratio of the fastest frequency to the slowest."""
+TIME_SCALE = 1000.0
+"""Factor on a time in [0, 1], which brings it into the range of the frequencies of diffusion models."""
+MAX_PERIOD = 10_000.0
+"""Ratio of the highest frequency to the lowest."""
 
 
-class Clock(nn.Module):
-    """A vector for a number between 0 and 1.
+class TimeEmbedding(nn.Module):
+    """Embed a number in [0, 1].
 
     W_2 silu(W_1 [cos(1000 t f), sin(1000 t f)])
 
     Args:
         width: Channels of the vector, D.
-        size: Sines and cosines together, F.
+        size: Number of sines and cosines, F; even.
     """
 
     def __init__(self, width: int, size: int) -> None:
@@ -40,29 +41,29 @@ class Clock(nn.Module):
         self.second = nn.Linear(width, width)
 
     def forward(self, t: Tensor) -> Tensor:
-        """A scalar to ``[D]``."""
+        """Map a scalar to ``[D]``."""
         half = self.size // 2
-        frequencies = torch.exp(-math.log(SLOWEST) / half * torch.arange(half, device=t.device, dtype=t.dtype))
-        angles = TICKS * t * frequencies
+        frequencies = torch.exp(-math.log(MAX_PERIOD) / half * torch.arange(half, device=t.device, dtype=t.dtype))
+        angles = TIME_SCALE * t * frequencies
         return self.second(F.silu(self.first(torch.cat([angles.cos(), angles.sin()]))))
 
 
 class Condition(nn.Module):
-    """What a block is told: a vector for the time at which the loop begins, plus one for the time it takes.
+    """The condition of a block: the embedding of the start time of a loop plus that of its step size.
 
-    Blocks may share one by ``model.tie``.
+    Blocks can share it with ``model.tie``.
 
     Args:
         width: Channels of the vector, D.
-        size: Sines and cosines together, for each of the two.
+        size: Number of sines and cosines of each embedding; even.
     """
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
-        self.time = Clock(width, size)
-        self.step = Clock(width, size)
+        self.time = TimeEmbedding(width, size)
+        self.step = TimeEmbedding(width, size)
 
-    # time is a float: a compiled block would be compiled anew for every value of it
+    # the times are floats, and a compiled block would recompile for each value
     @torch.compiler.disable
     def forward(self, step: Step) -> Tensor:
         """``[D]``."""
@@ -72,7 +73,7 @@ class Condition(nn.Module):
 
 
 class Modulation(nn.Module):
-    """The factors of a block, all zero before training, so that the block begins as the identity.
+    """The scales and gates of a block, initialised to zero so that the block starts as the identity.
 
     Args:
         width: Channels of each factor, D.
@@ -87,28 +88,28 @@ class Modulation(nn.Module):
         nn.init.zeros_(self.factors.bias)
 
     def forward(self, condition: Tensor) -> tuple[Tensor, ...]:
-        """``[D]`` to four factors, each ``[D]``: scale and gate of the attention, scale and gate of the MLP."""
+        """Map ``[D]`` to four factors, each ``[D]``: scale and gate of the attention, scale and gate of the MLP."""
         return self.factors(condition).chunk(4)
 
 
 @register("block", "loopformer_block", paper="arXiv:2602.11451", uses_total=True)
 class LoopFormerBlock(Block):
-    """A pre-norm block whose sublayers are scaled and gated by the time of the loop and by the time that it takes.
+    """A pre-norm block whose sublayers are scaled and gated by the time and step size of the loop.
 
-    a, g, b, h = W silu(clock(t) + clock(dt)),   W = 0 before training
+    a, g, b, h = W silu(embed(t) + embed(dt)),   W = 0 before training
     x = x + g * attention(N(x) (1 + a));   x = x + h * mlp(N(x) (1 + b))
 
-    Loop k of a run begins at ``step.t`` and takes ``step.dt``, so what it does depends on how many loops the run has: a
-    pass is needed for each depth. In prelude and coda, where there is no time, it is a plain pre-norm block.
+    Loop k starts at time ``step.t`` and has the step size ``step.dt``, so its result depends on the number of loops and
+    evaluation runs one pass per depth. In prelude and coda it is a plain pre-norm block.
 
     Args:
-        attention: How tokens look at each other.
+        attention: The attention.
         mlp: The channel mixer.
-        norm: The two norms. The paper's have no gain, because the modulation is one.
-        clock: Sines and cosines that stand for a time.
-        dropout: Rate on the MLP's output. Attention has rates of its own.
+        norm: The two norms. Those of the paper have no gain, because the modulation replaces it.
+        clock: Number of sines and cosines in the embedding of a time; even.
+        dropout: Rate on the output of the MLP. The attention has its own rates.
 
-    Paper: Its clocks are shared by all blocks; here each block has its own unless ``model.tie`` says otherwise.
+    Paper: All blocks share the time embeddings; here each block has its own unless ``model.tie`` ties them.
     """
 
     def __init__(
@@ -127,9 +128,9 @@ class LoopFormerBlock(Block):
     ) -> None:
         super().__init__()
         if clock % 2:
-            raise ValueError(f"block 'loopformer_block': clock counts sines and cosines, so it is even, not {clock}")
-        place = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
-        self.attention = attention(width=width, position=position, **place)
+            raise UserError(f"block 'loopformer_block': clock must be even, not {clock}: it counts sines and cosines")
+        depth = {"layer": layer, "max_loops": max_loops, "vocabulary": vocabulary}
+        self.attention = attention(width=width, position=position, **depth)
         self.mlp = mlp(width=width, layer=layer, max_loops=max_loops)
         self.norm_attention = norm(width=width)
         self.norm_mlp = norm(width=width)

@@ -1,4 +1,4 @@
-"""A short run that must arrive where the long one did. Letters: B sequences, T tokens, D width."""
+"""Consistency between a run of few long steps and one of many short steps. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from loopkit.registry import Factory, register, use
 
 @register("regularizer", "shortcut_consistency", paper="arXiv:2602.11451")
 class ShortcutConsistency(Regularizer):
-    """Run the batch again in fewer, longer steps, and ask for the same last state and for a loss as low.
+    """Penalise the cross-entropy of a shorter run, and the distance of its last state from that of the long run.
 
-    R = mean over tokens of ce * NLL(short), 0 where nothing is scored, and mean over tokens and channels of
-    (s_short - stop_gradient(s_long))², added
+    R = ce * mean over tokens of NLL(short) + mean over tokens and channels of (s_short - stop_gradient(s_long))²
 
-    The short run is drawn from the seed and the optimizer step alone, so every rank and micro-step takes the same one.
-    It is never longer than the run that is trained, and as many of its last loops carry gradient.
+    Unscored tokens have an NLL of 0. The short run depends only on the seed and the optimizer step, so all ranks and
+    micro-steps use the same one. It is never longer than the long run, and uses the same truncated backpropagation.
 
     Args:
         weight: Coefficient of both terms, dimensionless, >= 0.
-        ce: Weight of the short run's cross-entropy beside its distance, >= 0.
-        short: How many loops the short run has, and when.
+        ce: Weight of the cross-entropy relative to the distance, >= 0.
+        short: Schedule of the number and times of the loops of the short run.
     """
 
     mean_over = "tokens"
@@ -52,8 +51,8 @@ class ShortcutConsistency(Regularizer):
         return loss + self.ce * over_tokens(short.nll([loops.total])[0], t)
 
     def draw(self, t: Trajectory) -> Loops:
-        """The short run of a batch."""
-        # a counter far from those of the trainer's own draws of the same step
+        """Draw the loops of the short run of a batch."""
+        # the counter differs from those that the trainer uses at this step
         key = [t.noise.seed % 2**64, t.noise.step]
         rng = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 1, 0]))
         total = min(int(self.short.draw(rng, 1)[0]), t.loops.total)

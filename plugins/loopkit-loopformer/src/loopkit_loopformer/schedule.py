@@ -1,4 +1,4 @@
-"""Runs of fewer and longer steps."""
+"""Shortcut schedules: fewer and longer steps."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from loopkit.components.schedule import Schedule
+from loopkit.errors import UserError
 from loopkit.registry import AtMost, register
 
 
 @register("schedule", "shortcut", paper="arXiv:2602.11451", maximum="max")
 class Shortcut(Schedule):
-    """A random number of loops, at random points of a grid in time.
+    """Draw a random number of loops at random points of a time grid.
 
     n ~ uniform(min..max),   times = 0, n - 1 of the grid's inner points, 1
 
     Args:
         min: Fewest loops.
         max: Most loops.
-        spare: Steps that the grid has beyond ``max``; a loop takes one or several of max + spare.
+        spare: Grid steps beyond ``max``; the grid has max + spare steps, and a loop takes one or more of them.
 
     Raises:
-        ValueError: If min exceeds max.
+        UserError: If min exceeds max.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Shortcut(Schedule):
         spare: NonNegativeInt = 0,
     ) -> None:
         if not 1 <= min <= max:
-            raise ValueError(f"schedule 'shortcut': min must be 1 to max = {max}, not {min}")
+            raise UserError(f"schedule 'shortcut': min must be 1 to max = {max}, not {min}")
         self.grid = max + spare
         self.bounds = (min, max)
         self.mean = (min + max) / 2
@@ -46,6 +47,6 @@ class Shortcut(Schedule):
 
     def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
         if not 1 <= total <= self.grid:
-            raise ValueError(f"schedule 'shortcut': {total} loops do not fit on a grid of {self.grid} steps")
+            raise UserError(f"schedule 'shortcut': {total} loops do not fit on a grid of {self.grid} steps")
         inner = np.sort(rng.choice(self.grid - 1, size=total - 1, replace=False) + 1)
         return (0.0, *(inner / self.grid).tolist(), 1.0)

@@ -1,4 +1,4 @@
-"""A shared matrix that differs from loop to loop. Letters: K loops, I inputs, O outputs, R rank, Q rows of a role."""
+"""A shared matrix with low-rank updates for each loop. Dims: K loops, I inputs, O outputs, R rank, Q rows of a role."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from loopkit.errors import UserError
 
-class Loop:
-    """Which loop is running: the block says so, and its matrices, which are handed no step, read it."""
+
+class CurrentLoop:
+    """The index of the running loop. The block sets it; its matrices, which receive no ``Step``, read it."""
 
     def __init__(self) -> None:
         self.k = 0
 
 
 class Difference(nn.Module):
-    """A matrix of low rank for each loop; zero until it is trained.
+    """A low-rank update of a matrix for each loop, initialised to zero.
 
     scale * B_k A_k
 
@@ -25,7 +27,7 @@ class Difference(nn.Module):
         inputs: Columns, I.
         outputs: Rows, Q.
         rank: R.
-        loops: K; one stacked tensor holds all loops, so that a compiled block does not depend on their number.
+        loops: K. One stacked tensor holds all loops, so a compiled block does not depend on their number.
         scale: Factor on the product.
     """
 
@@ -37,13 +39,13 @@ class Difference(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """``A`` as a linear layer of as many inputs begins, ``B`` zero: training begins at the shared matrix."""
+        """Initialise ``A`` like ``nn.Linear`` and ``B`` to zero, so that training starts from the shared matrix."""
         bound = 1 / math.sqrt(self.a.shape[-1])
         nn.init.uniform_(self.a, -bound, bound)
         nn.init.zeros_(self.b)
 
     def forward(self, x: Tensor, k: int) -> Tensor:
-        """What loop ``k`` (from 1) adds to the rows of its role, ``[..., I] -> [..., Q]``."""
+        """The update of the rows of a role in loop ``k`` (from 1), ``[..., I] -> [..., Q]``."""
         return self.scale * F.linear(F.linear(x, self.a[k - 1]), self.b[k - 1])
 
     def extra_repr(self) -> str:
@@ -52,17 +54,17 @@ class Difference(nn.Module):
 
 
 class PerLoopLinear(nn.Linear):
-    """The shared matrix under its old name, and the differences of its roles.
+    """The shared matrix, under its name, with the updates of its roles.
 
-    y = W x + b;   y[rows of a role] += difference of that role and loop
+    y = W x + b;   y[rows of a role] += update of that role and loop
 
     Args:
-        shared: A plain linear layer, whose weight and bias this one takes over.
-        loop: Says which loop is running.
+        shared: The linear layer that provides weight and bias.
+        loop: Index of the running loop.
     """
 
-    def __init__(self, shared: nn.Linear, loop: Loop) -> None:
-        nn.Module.__init__(self)  # not Linear's: the weight is there already
+    def __init__(self, shared: nn.Linear, loop: CurrentLoop) -> None:
+        nn.Module.__init__(self)  # not nn.Linear's, which would create a weight
         self.in_features, self.out_features = shared.in_features, shared.out_features
         self.weight, self.bias = shared.weight, shared.bias
         self.differences = nn.ModuleDict()
@@ -70,15 +72,15 @@ class PerLoopLinear(nn.Linear):
         self._loop = loop
 
     def add(self, role: str, rows: slice, *, rank: int, loops: int, scale: float) -> None:
-        """Give the rows of a role a difference.
+        """Add an update of the rows of a role.
 
         Raises:
-            ValueError: If the rank is more than the rows or columns, so that no rank would be saved.
+            UserError: If the rank exceeds the number of rows or columns.
         """
         count = rows.stop - rows.start
         if rank > min(count, self.in_features):
-            raise ValueError(
-                f"block 'lora': rank {rank} is more than '{role}' has, which is {count} x {self.in_features}; "
+            raise UserError(
+                f"block 'lora': rank {rank} exceeds '{role}', which is {count} x {self.in_features}; "
                 f"set rank to {min(count, self.in_features)} or less"
             )
         self.differences[role] = Difference(self.in_features, count, rank=rank, loops=loops, scale=scale)

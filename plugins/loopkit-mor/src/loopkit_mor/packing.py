@@ -1,7 +1,4 @@
-"""Some tokens of each sequence, moved together so that the others cost nothing.
-
-Letters: B sequences, T tokens, M slots, D width.
-"""
+"""Packing of the chosen tokens of each sequence. Dims: B sequences, T tokens, M slots, D width."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from loopkit.loop import PAD, Step
 
 @dataclass(frozen=True)
 class Packing:
-    """Which token stands in which slot, in the order of the sequence; the last slots of a sequence may be empty.
+    """The token of each slot, in the order of the sequence; the last slots of a sequence may be empty.
 
     Args:
-        index_BM: The token of each slot; an empty slot has one that was not chosen.
+        index_BM: Index of the token of each slot; an empty slot has the index of a token that was not chosen.
         filled_BM: Whether a slot holds a chosen token.
     """
 
@@ -26,23 +23,23 @@ class Packing:
     filled_BM: Tensor
 
     @classmethod
-    def of(cls, chosen_BT: Tensor, slots: int) -> Packing:
-        """Pack the chosen tokens, of which no sequence may have more than slots."""
-        index = (~chosen_BT).byte().argsort(dim=1, stable=True)[:, :slots]
+    def of(cls, chosen_BT: Tensor, num_slots: int) -> Packing:
+        """Pack the chosen tokens; ``num_slots`` must be at least their number in each sequence."""
+        index = (~chosen_BT).byte().argsort(dim=1, stable=True)[:, :num_slots]
         return cls(index, chosen_BT.gather(1, index))
 
     def take(self, x_BTD: Tensor) -> Tensor:
-        """``[B, T, ...]`` to ``[B, M, ...]``."""
+        """Gather ``[B, T, ...]`` into ``[B, M, ...]``."""
         index = self.index_BM.view(*self.index_BM.shape, *(1,) * (x_BTD.dim() - 2))
         return x_BTD.gather(1, index.expand(-1, -1, *x_BTD.shape[2:]))
 
     def put(self, new_BMD: Tensor, into_BTD: Tensor) -> Tensor:
-        """``into`` with the filled slots' values at their tokens."""
+        """Scatter the values of the filled slots into a copy of ``into``."""
         values = torch.where(self.filled_BM[..., None], new_BMD.to(into_BTD.dtype), self.take(into_BTD))
         return into_BTD.scatter(1, self.index_BM[..., None].expand_as(values), values)
 
     def step(self, step: Step) -> Step:
-        """What the blocks are told of the packed tokens: empty slots are padding, which nobody looks at."""
+        """The step of the packed tokens; empty slots are padding."""
         positions = self.take(step.positions).masked_fill(~self.filled_BM, PAD)
         return replace(
             step,

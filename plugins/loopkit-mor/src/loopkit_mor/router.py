@@ -1,7 +1,7 @@
-"""Who goes through the next loop. Letters: B sequences, T tokens, D width, K loops.
+"""Routers: the tokens of the next loop. Dims: B sequences, T tokens, D width, K loops.
 
-A router leaves in ``step.records`` what the losses need: ``router_logits``, ``[B, T]`` by expert choice and
-``[B, T, K]`` by token choice; and by expert choice ``router_chosen``, ``router_candidates`` and ``router_left``, all
+A router writes the inputs of its losses to ``step.records``: ``router_logits``, ``[B, T]`` for expert choice and
+``[B, T, K]`` for token choice; expert choice adds ``router_chosen``, ``router_candidates`` and ``router_left``, all
 ``[B, T]`` bool.
 """
 
@@ -18,41 +18,41 @@ from torch import Tensor, nn
 from loopkit.loop import PAD, Step, widen
 
 
-def in_full(x: Tensor) -> AbstractContextManager[object]:
-    """Without autocast, which ``meta`` does not know: a choice rounded to bf16 is another choice."""
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Disable autocast, because rounding logits to bf16 changes the choice; ``meta`` has no autocast."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 @dataclass(frozen=True)
 class Routing:
-    """What a router decided for one loop.
+    """The decision of a router for one loop.
 
     Args:
-        chosen_BT: Who goes through it.
-        weight_BT: Factor on what comes out.
-        onto_BTD: What that is added to; 0 where ``whole_BT``.
-        whole_BT: Whose state is what comes out, without weight or sum; ``None``: nobody's.
-        slots: The most tokens of a sequence that can be chosen; ``None``: as many as there are.
+        chosen_BT: Whether a token runs the loop.
+        weight_BT: Factor on the output of the blocks.
+        residual_BTD: Added to the weighted output.
+        unweighted_BT: Tokens whose new state is the output itself; ``None``: no token.
+        num_slots: Upper bound on the chosen tokens of a sequence; ``None``: count them.
     """
 
     chosen_BT: Tensor
     weight_BT: Tensor
-    onto_BTD: Tensor
-    whole_BT: Tensor | None = None
-    slots: int | None = None
+    residual_BTD: Tensor
+    unweighted_BT: Tensor | None = None
+    num_slots: int | None = None
 
 
 class ExpertChoice(nn.Module):
-    """Each loop chooses its tokens, among those that the loop before chose.
+    """Each loop chooses its tokens among those of the previous loop.
 
     g = sigmoid(w_k u + b_k);   training: the ceil(keep_k T) tokens with the largest g;   evaluation: g > 1/2
 
-    Which tokens are the largest depends on later ones, so training looks ahead and evaluation does not.
-    ``router_balance`` teaches g to tell in advance on which side a token falls.
+    The top-k choice of training depends on later tokens; the threshold of evaluation is causal. ``router_balance``
+    trains g to predict the choice.
 
     Args:
         width: Channels of the state, D.
-        keep: Share of a sequence's tokens that each loop computes.
+        keep: Share of the tokens of a sequence that each loop computes in training.
         alpha: Factor on g.
     """
 
@@ -65,48 +65,48 @@ class ExpertChoice(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Small weights, which tell tokens apart; no loop is preferred."""
+        """Initialise with small weights, so that tokens differ, and zero biases."""
         nn.init.normal_(self.weight, std=0.02)
         nn.init.zeros_(self.bias)
 
     def forward(self, u: Tensor, step: Step) -> Routing:
-        """``[B, T, D]`` to who goes on."""
+        """Choose the tokens of a loop from its input, ``[B, T, D]``."""
         loop, keep = step.k - 1, self.keep[step.k - 1]
-        with in_full(u):
+        with without_autocast(u):
             logits = widen(u) @ widen(self.weight[loop]) + self.bias[loop]
         candidates = step.positions < PAD
         if "router_left" in step.earlier:
             candidates = candidates & ~step.earlier["router_left"]
-        slots = None
+        num_slots = None
         if keep == 1:
             chosen = candidates
-        elif self.training or u.is_meta:  # without numbers nothing can be asked but what is promised
-            chosen, slots = self._largest(logits, candidates, step.positions < PAD, keep)
+        elif self.training or u.is_meta:  # meta has no values to compare
+            chosen, num_slots = self._top_k(logits, candidates, step.positions < PAD, keep)
         else:
             chosen = candidates & (logits > 0)
         step.records["router_logits"] = logits
         step.records["router_candidates"] = candidates
         step.records["router_chosen"] = chosen
         step.records["router_left"] = ~chosen
-        return Routing(chosen, self.alpha * logits.sigmoid(), u, slots=slots)
+        return Routing(chosen, self.alpha * logits.sigmoid(), u, num_slots=num_slots)
 
     @staticmethod
-    def _largest(logits: Tensor, candidates: Tensor, real: Tensor, keep: float) -> tuple[Tensor, int]:
-        """The share of each sequence's real tokens with the largest logits; no more than the candidates."""
-        wanted_B1 = (keep * real.sum(dim=1, keepdim=True)).ceil()
+    def _top_k(logits: Tensor, candidates: Tensor, real: Tensor, keep: float) -> tuple[Tensor, int]:
+        """The candidates among the share ``keep`` of tokens with the largest logits, and a bound on their number."""
+        count_B1 = (keep * real.sum(dim=1, keepdim=True)).ceil()
         order = logits.masked_fill(~candidates, float("-inf")).argsort(dim=1, descending=True, stable=True)
         rank = order.argsort(dim=1)
-        return (rank < wanted_B1) & candidates, math.ceil(keep * logits.shape[1])
+        return (rank < count_B1) & candidates, math.ceil(keep * logits.shape[1])
 
 
 class TokenChoice(nn.Module):
-    """Each token chooses, before the first loop, how many it goes through.
+    """Each token chooses its number of loops before the first loop.
 
-    p = softmax(W e);   depth = argmax p;   the state of its last loop is e + alpha p_depth f(u), before that f(u)
+    p = softmax(W e);   depth = argmax p;   s = f(u) for k < depth, e + alpha p_depth f(u) for k = depth
 
     Args:
         width: Channels of the input, D.
-        loops: Depths to choose from, K.
+        loops: Largest depth, K.
         alpha: Factor on p.
     """
 
@@ -117,15 +117,15 @@ class TokenChoice(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Small weights, which tell tokens apart."""
+        """Initialise with small weights, so that tokens differ."""
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, u: Tensor, step: Step) -> Routing:
-        """``[B, T, D]`` to who goes on; reads the input, which is the same in every loop."""
-        with in_full(u):
+        """Choose the tokens of a loop from ``step.e``, which is the same in every loop."""
+        with without_autocast(u):
             logits = widen(step.e) @ widen(self.weight).T
         p, depth = logits.softmax(dim=-1).max(dim=-1)
         depth = depth + 1
         chosen = (depth >= step.k) & (step.positions < PAD)
         step.records["router_logits"] = logits
-        return Routing(chosen, self.alpha * p, step.e, whole_BT=depth > step.k)
+        return Routing(chosen, self.alpha * p, step.e, unweighted_BT=depth > step.k)

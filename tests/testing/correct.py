@@ -1,4 +1,4 @@
-"""Components that are right in a way that the kit once refused."""
+"""Correct components in unusual forms, on which the kit must not raise false alarms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopkit.registry import register
 
 @register("mlp", "records_alone")
 class RecordsAlone(Mlp):
-    """Has a predictor whose gradient comes from what a regularizer makes of a record."""
+    """Has a predictor that receives its gradient only through a record."""
 
     def __init__(self, width: int, layer: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class RecordsAlone(Mlp):
 
 @register("carry", "plain_scalar")
 class PlainScalar(Carry):
-    """Has a parameter without dimensions, and a buffer that follows the data."""
+    """Has a scalar parameter, and a buffer with a running mean."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Options to build a component with: small values for required ones, and each choice by itself."""
+"""The variants of a component: small values for its required options, and one variant per choice."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from loopkit.registry.options import Divides
 from loopkit.registry.schema import Leaf, Option, Schema, Slot, SlotList
 
 CANDIDATES: tuple[Any, ...] = (2, 0.5, 1, 0, 1.0, 3, 4, 8, 0.0, 2.0, -1, -1.0)
-"""Numbers that are tried for an option, the first that its bounds allow."""
+"""Candidate values of a number; the first that satisfies the bounds is used."""
 
-DEEPEST = 4
-"""Components inside of components that are filled in."""
+MAX_DEPTH = 4
+"""Levels of nested components that are completed."""
 
 
 class Unguessable(ValueError):
-    """A required option for which no small value can be found."""
+    """The kit cannot guess a value of a required option."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to build a component.
+    """One set of options of a component.
 
     Args:
-        name: What is different from the default; empty for the default.
+        name: The difference from the default; empty for the default.
         options: As a recipe would write them.
-        strict: Whether a refusal is a fault: it is for a declared choice, not for a value that was guessed.
+        strict: Whether the component must accept it: it must for a declared choice, not for a guessed value.
     """
 
     name: str
@@ -40,27 +40,27 @@ class Variant:
     strict: bool = True
 
 
-def complete(schema: Schema, given: Mapping[str, Any], catalog: Catalog, depth: int = 0) -> dict[str, Any]:
-    """Options with every required one filled in, also inside the slots that are filled by default.
+def complete(schema: Schema, options: Mapping[str, Any], catalog: Catalog, depth: int = 0) -> dict[str, Any]:
+    """Fill in every required option, also in the components of default slots.
 
     Raises:
-        Unguessable: If a required option can be anything.
+        Unguessable: If a required option accepts any value.
     """
-    options = dict(given)
+    options = dict(options)
     for name, option in schema.options.items():
         if name in options:
             continue
         if option.required:
             options[name] = _guess(option, schema, catalog, depth)
         elif isinstance(option.annotation, Slot) and isinstance(option.default, str):
-            inner = complete(catalog.get(option.annotation.kind, option.default), {}, catalog, depth + 1)
-            if inner:
-                options[name] = {"type": option.default, **inner}
+            nested = complete(catalog.get(option.annotation.kind, option.default), {}, catalog, depth + 1)
+            if nested:
+                options[name] = {"type": option.default, **nested}
     return options
 
 
 def variants(schema: Schema, options: Mapping[str, Any], catalog: Catalog) -> Iterator[Variant]:
-    """The default; every other value of a choice; every optional part present, or absent."""
+    """The default, every other value of a choice, and every optional component present or absent."""
     yield Variant("", dict(options))
     for name, option in schema.options.items():
         match option.annotation:
@@ -74,13 +74,13 @@ def variants(schema: Schema, options: Mapping[str, Any], catalog: Catalog) -> It
                     yield Variant(f"{name}={number}", {**options, name: number}, strict=False)
             case Slot(kind=kind, optional=True):
                 if options.get(name, option.default) is None:
-                    yield Variant(f"{name} given", {**options, name: _component(kind, schema, catalog)})
+                    yield Variant(f"{name} set", {**options, name: _component(kind, schema, catalog)})
                 else:
                     yield Variant(f"{name}=null", {**options, name: None})
 
 
 def choices(kind: Any) -> list[Any]:
-    """The values of a type that is a choice among few: literals and booleans, also joined with others."""
+    """The values of a literal or boolean type, also as part of a union."""
     if kind is bool:
         return [False, True]
     if typing.get_origin(kind) is Literal:
@@ -94,21 +94,21 @@ def _guess(option: Option, schema: Schema, catalog: Catalog, depth: int) -> Any:
     match option.annotation:
         case Slot(kind=kind):
             return _component(kind, schema, catalog, depth)
-        case SlotList(kind=kind, at_least=least):
-            return [_component(kind, schema, catalog, depth)] * max(least, 1)
+        case SlotList(kind=kind, at_least=minimum):
+            return [_component(kind, schema, catalog, depth)] * max(minimum, 1)
         case Leaf(type=kind):
-            found = next(iter(choices(kind)), _number(kind))
-            if found is not None:
-                return found
+            value = next(iter(choices(kind)), _number(kind))
+            if value is not None:
+                return value
     raise Unguessable(
-        f"option '{option.name}' of {schema.kind} '{schema.name}' is required and can be anything; give it with "
+        f"option '{option.name}' of {schema.kind} '{schema.name}' is required and accepts any value; set it with "
         f"--loopkit-options '{{\"{option.name}\": ...}}', or in the class: "
         f'conformance = {{"options": {{"{option.name}": ...}}}}'
     )
 
 
 def _number(kind: Any) -> int | float | None:
-    """A small number that a type accepts; ``None`` if it takes none, or a text or a path as well."""
+    """A small number that a type accepts, or ``None``."""
     from pydantic import TypeAdapter, ValidationError
 
     adapter = TypeAdapter(kind)
@@ -123,12 +123,12 @@ def _number(kind: Any) -> int | float | None:
 
 
 def _component(kind: str, schema: Schema, catalog: Catalog, depth: int = 0) -> dict[str, Any]:
-    """The first component of a kind that can be completed and is not the one that asks."""
+    """The first component of a kind, other than the schema's own, that can be completed."""
     for offer in catalog.of(kind):
-        if offer.schema is None or depth >= DEEPEST or (offer.kind, offer.name) == (schema.kind, schema.name):
+        if offer.schema is None or depth >= MAX_DEPTH or (offer.kind, offer.name) == (schema.kind, schema.name):
             continue
         try:
             return {"type": offer.name, **complete(offer.schema, {}, catalog, depth + 1)}
         except Unguessable:
             continue
-    raise Unguessable(f"no {kind} can fill a slot of {schema.kind} '{schema.name}' by itself")
+    raise Unguessable(f"no {kind} can fill a slot of {schema.kind} '{schema.name}' without options")

@@ -1,4 +1,4 @@
-"""Components that are each wrong in one way, as their names say."""
+"""Components with one fault each, after which they are named."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from loopkit.registry import register
 
 @register("readout", "leaks_the_future")
 class LeaksTheFuture(Readout):
-    """Mixes in the mean over all tokens."""
+    """Adds the mean over all tokens."""
 
     def forward(self, h: Tensor, k: int, at: int) -> Tensor:
         return h + h.mean(dim=1, keepdim=True)
@@ -45,7 +45,7 @@ class LeaksTheFuture(Readout):
 
 @register("readout", "keeps_state")
 class KeepsState(Readout):
-    """Mixes in how often it was called."""
+    """Adds the number of its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class KeepsState(Readout):
 
 @register("norm", "wrong_dtype")
 class WrongDtype(Norm):
-    """Computes in half precision and stays there."""
+    """Returns half precision."""
 
     def forward(self, x: Tensor) -> Tensor:
         return (x / x.square().mean(dim=-1, keepdim=True).sqrt()).half()
@@ -75,9 +75,9 @@ class IgnoresItsSeed(Start):
         return e + torch.randn_like(e)
 
 
-@register("start", "says_noise_in_training", noise="training", lacks={"streams"})
-class SaysNoiseInTraining(Start):
-    """Says that it draws in training, and never does."""
+@register("start", "false_training_noise", noise="training", lacks={"streams"})
+class FalseTrainingNoise(Start):
+    """States noise in training, but draws no random numbers."""
 
     def forward(self, e: Tensor, step: Step) -> Tensor:
         return e
@@ -85,7 +85,7 @@ class SaysNoiseInTraining(Start):
 
 @register("gate", "stops_at_random", provides={"gate"})
 class StopsAtRandom(Gate):
-    """Ends sequences by torch's global random state."""
+    """Stops sequences by torch's global random state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class ForgetsStreams(Injection):
 
 @register("mlp", "unused_parameter")
 class UnusedParameter(Mlp):
-    """Has a matrix that nobody asks."""
+    """Has a matrix that forward does not use."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class UnusedParameter(Mlp):
 
 @register("mlp", "wrong_shape")
 class WrongShape(Mlp):
-    """Gives twice the channels."""
+    """Returns twice the channels."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class WrongShape(Mlp):
 
 @register("carry", "in_place")
 class InPlace(Carry):
-    """Halves the state where it lies."""
+    """Halves the state in place."""
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         return s.mul_(0.5)
@@ -204,28 +204,23 @@ class _Square(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return 2 * ctx.saved_tensors[0] * grad
 
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return 2 * ctx.saved_tensors[0] * tangent
-
 
 @register("carry", "once_differentiable")
 class OnceDifferentiable(Carry):
-    """Uses a function that can be differentiated once, and does not say so."""
+    """Uses a function that can be differentiated once, without stating it."""
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         return s + 0.1 * _Square.apply(s.tanh())
 
 
 class _Detached(torch.autograd.Function):
-    """tanh whose second derivative is silently wrong, and which has no forward mode."""
+    """tanh with a wrong second derivative."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -238,33 +233,25 @@ class _Detached(torch.autograd.Function):
         return ctx.slope * grad
 
 
-@register("carry", "silently_wrong_twice", lacks={"jvp"})
-class SilentlyWrongTwice(Carry):
+@register("carry", "wrong_second_derivative")
+class WrongSecondDerivative(Carry):
     """Its second derivative misses a term."""
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         return _Detached.apply(s)
 
 
-@register("carry", "no_forward_mode", lacks={"double_backward"})
-class NoForwardMode(Carry):
-    """Cannot be differentiated forwards, and does not say so."""
-
-    def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
-        return _Detached.apply(s)
-
-
-@register("readout", "says_invariant", scale_invariant=True)
-class SaysInvariant(Readout):
-    """Says that it ignores the scale, and takes its root."""
+@register("readout", "falsely_invariant", scale_invariant=True)
+class FalselyInvariant(Readout):
+    """States scale invariance, but divides only by the root of the norm."""
 
     def forward(self, h: Tensor, k: int, at: int) -> Tensor:
         return h / h.square().mean(dim=-1, keepdim=True).clamp(min=1e-12).sqrt().sqrt()
 
 
-@register("readout", "silently_invariant")
-class SilentlyInvariant(Readout):
-    """Ignores the scale and does not say so."""
+@register("readout", "unstated_invariance")
+class UnstatedInvariance(Readout):
+    """Is invariant to the scale without stating it."""
 
     def forward(self, h: Tensor, k: int, at: int) -> Tensor:
         return h / h.square().mean(dim=-1, keepdim=True).clamp(min=1e-12).sqrt()
@@ -272,7 +259,7 @@ class SilentlyInvariant(Readout):
 
 @register("injection", "breaks_under_autocast", lacks={"streams"})
 class BreaksUnderAutocast(Injection):
-    """Multiplies in place of a product that autocast knows: bf16 meets fp32."""
+    """Combines bf16 and fp32 in an operation that autocast does not cast."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -287,7 +274,7 @@ class BreaksUnderAutocast(Injection):
 
 @register("attention", "forgets_its_cache")
 class ForgetsItsCache(Attention):
-    """A running mean over what came before, which never asks the cache."""
+    """A running mean over earlier tokens that does not read the cache."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -300,7 +287,7 @@ class ForgetsItsCache(Attention):
 
 @register("carry", "not_on_meta")
 class NotOnMeta(Carry):
-    """Computes numbers while it is built."""
+    """Computes values in the constructor."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -312,7 +299,7 @@ class NotOnMeta(Carry):
 
 @register("carry", "loses_state")
 class LosesState(Carry):
-    """Follows the state's mean in training, in a buffer that no file holds."""
+    """Keeps a running mean in a buffer that is not saved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -333,7 +320,7 @@ class LosesState(Carry):
 
 @register("readout", "depends_on_the_total")
 class DependsOnTheTotal(Readout):
-    """Divides by the number of loops, and does not say so."""
+    """Divides by the number of loops without stating uses_total."""
 
     def forward(self, h: Tensor, k: int, at: int) -> Tensor:
         return h * k / at
@@ -341,7 +328,7 @@ class DependsOnTheTotal(Readout):
 
 @register("carry", "depends_on_the_length")
 class DependsOnTheLength(Carry):
-    """Weighs by how far along its run a loop is, and does not say so."""
+    """Scales by the time of the loop without stating uses_total."""
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         return s * (1 + step.t)
@@ -385,9 +372,9 @@ class SeesPadding(Attention):
         return self.out(x.cumsum(dim=1) / count)
 
 
-@register("gate", "says_nothing")
-class SaysNothing(Gate):
-    """A gate whose registration does not say that there is one."""
+@register("gate", "unstated_gate")
+class UnstatedGate(Gate):
+    """A gate whose registration does not state that it provides one."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -409,7 +396,7 @@ class IgnoresItsGenerator(Init):
 
 @register("regularizer", "counts_padding")
 class CountsPadding(Regularizer):
-    """A mean over all places."""
+    """A mean over all positions, padding included."""
 
     weight = 0.1
 
@@ -429,7 +416,7 @@ class WeighsItself(Regularizer):
 
 @register("supervision", "reads_more")
 class ReadsMore(Supervision):
-    """Says that it reads the last loop, and reads the first too."""
+    """States that it reads the last loop, but also reads the first."""
 
     def loops(self, total: int) -> Sequence[int]:
         return [total]
@@ -475,9 +462,9 @@ def _loops(total: int) -> Any:
     return Loops.fixed(total)
 
 
-@register("tokenizer", "loses_silently")
-class LosesSilently(Bytes):
-    """Drops whatever is no ASCII, and says that nothing is lost."""
+@register("tokenizer", "unreported_loss")
+class UnreportedLoss(Bytes):
+    """Drops characters outside ASCII and reports no loss."""
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         return super().encode([text.encode("ascii", "ignore").decode() for text in texts])
@@ -488,7 +475,7 @@ class LosesSilently(Bytes):
 
 @register("source", "shuffles")
 class Shuffles(Source):
-    """Yields its documents in an order of the moment."""
+    """Yields its documents in alternating order."""
 
     _count = 0
 
@@ -497,7 +484,7 @@ class Shuffles(Source):
 
     def documents(self, split: str) -> Iterator[Document]:
         if split not in ("train", "validation"):
-            raise ValueError(f"there is no split {split}")
+            raise ValueError(f"unknown split {split}")
         Shuffles._count += 1
         names = ["a", "b", "c"]
         for name in names if Shuffles._count % 2 else reversed(names):
@@ -506,7 +493,7 @@ class Shuffles(Source):
 
 @register("optimizer", "forgets_vectors")
 class ForgetsVectors(OptimizerRule):
-    """Leaves out what has one dimension."""
+    """Omits one-dimensional parameters."""
 
     def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
         return torch.optim.SGD([p for group in groups for p in group.params if p.dim() > 1], lr=0.0)
@@ -514,7 +501,7 @@ class ForgetsVectors(OptimizerRule):
 
 @register("optimizer", "miscounts_its_state")
 class MiscountsItsState(OptimizerRule):
-    """Keeps one number for each parameter and leaves it at the two that a rule has unless it says otherwise."""
+    """Keeps one value per parameter, but reports the default of two."""
 
     def build(self, groups: list[ParameterGroup]) -> torch.optim.Optimizer:
         return torch.optim.SGD([p for group in groups for p in group.params], lr=0.0, momentum=0.9)
@@ -532,7 +519,7 @@ class ClimbsPast(LearningRate):
 
 @register("task", "one_key_for_all")
 class OneKeyForAll(Task):
-    """Asks twice under one key."""
+    """Yields two requests with the same key."""
 
     def requests(self) -> Iterator[Request]:
         yield Corpus("same")
@@ -547,7 +534,7 @@ class OneKeyForAll(Task):
 
 @register("tracker", "ends_the_process")
 class EndsTheProcess(Tracker):
-    """Exits where its service is down."""
+    """Exits the process if its service is unavailable."""
 
     def open(self, run: RunInfo) -> None:
         raise SystemExit("no token")
@@ -559,7 +546,7 @@ class EndsTheProcess(Tracker):
 
 @register("readout", "follows_its_micro_batch", causal="evaluation")
 class FollowsItsMicroBatch(Readout):
-    """Moves a buffer in the forward pass, as a batch norm does."""
+    """Updates a buffer in the forward pass, like batch norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -605,7 +592,7 @@ class TalliesPadding(_Running):
 
 @register("readout", "tallies_passes")
 class TalliesPasses(_Running):
-    """Takes the mean of means, so that short micro-batches count as much as long ones."""
+    """Averages means, so that short micro-batches have the same weight as long ones."""
 
     def observe(self, h: Tensor, loop: Tensor) -> None:
         real = loop > 0
@@ -623,7 +610,7 @@ class DrawsItsBuffer(_Running):
 
 @register("carry", "thaws_itself")
 class ThawsItself(Carry):
-    """Trains its parameter whatever the recipe says."""
+    """Updates its parameter even if the recipe freezes it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -651,7 +638,7 @@ class MisstatesItsMean(Regularizer):
 
 @register("supervision", "divides_by_places")
 class DividesByPlaces(Supervision):
-    """Takes the mean over all places of the batch."""
+    """Takes the mean over all positions of the batch."""
 
     def loops(self, total: int) -> Sequence[int]:
         return [total]
@@ -663,7 +650,7 @@ class DividesByPlaces(Supervision):
 
 @register("regularizer", "wants_every_row")
 class WantsEveryRow(Regularizer):
-    """Combines what each loop recorded with a mask of the whole batch."""
+    """Combines the records of each loop with a mask of the whole batch."""
 
     mean_over = "tokens"
     weight = 0.1

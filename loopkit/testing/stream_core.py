@@ -1,4 +1,4 @@
-"""A core whose state has several streams, for checking what stands around it. Letters: S streams, D width."""
+"""A core with several streams, to check the components around it. Dims: S streams, D width."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from loopkit.registry import register
 
 
 @register("core", "kit_streams", needs={"streams"})
-class KitStreams(Core):
+class StreamCore(Core):
     """A block reads the mean of the streams, and each stream takes a learned share of its update.
 
     s_i = u_i + a_i * (block(mean(u)) - mean(u))
 
     Args:
-        streams: How many.
+        streams: Number of streams, S.
     """
 
     def __init__(self, block: Callable[[], Block], *, streams: PositiveInt = 2) -> None:
