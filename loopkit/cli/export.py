@@ -57,6 +57,6 @@ def command(
         return
     for note in made.notes:
         click.echo(f"note: {note}", err=True)
-    what = "byte for byte the folder that was imported" if made.unchanged else f"step {made.step}"
+    what = "tensors and configuration equal the imported folder" if made.unchanged else f"step {made.step}"
     click.echo(f"{made.form}, {', '.join(made.types)}: {what}")
     click.echo(f"written: {out}")

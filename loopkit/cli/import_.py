@@ -69,4 +69,4 @@ def command(
         click.echo(f"note: not taken along: {', '.join(made.left_out)}", err=True)
     click.echo(f"{made.form}: {made.parameters:,} parameters, {made.loops} loops, tokenizer {made.tokenizer}")
     click.echo(f"run: {folder.path}")
-    click.echo(f"measure it: loopkit eval {folder.path}   train from it: --set train.start_from={folder.path}")
+    click.echo(f"evaluate it: loopkit eval {folder.path}   train from it: --set train.start_from={folder.path}")
