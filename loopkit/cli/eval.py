@@ -240,7 +240,7 @@ def _describe_unshared(opened: TrainedRun, exits: tuple[str, ...]) -> str:
     if exits:
         return "the early-exit benchmark"
     probes = unshareable(opened.recipe.evaluate)
-    return f"the probe{'s' if len(probes) > 1 else ''} {', '.join(probes)}" if probes else ""
+    return f"the {'probe' if len(probes) == 1 else 'probes'} {', '.join(probes)}" if probes else ""
 
 
 def _ignore_progress(task: str, depth: int, done: int, total: int) -> None:

@@ -30,7 +30,7 @@ def command(kind: str | None, plugins: tuple[Path, ...], no_plugins: bool, as_js
         rows = _components(kind, plugins, installed=not no_plugins)
     else:
         raise UserError(
-            f"there is no kind {kind!r}; {did_you_mean(kind, [*KINDS, 'recipe'])}kinds: {', '.join(KINDS)}, recipe"
+            f"no kind is called {kind!r}; {did_you_mean(kind, [*KINDS, 'recipe'])}kinds: {', '.join(KINDS)}, recipe"
         )
     if as_json:
         click.echo(json.dumps(rows, indent=2))

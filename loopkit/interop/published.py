@@ -91,9 +91,9 @@ class Published:
                     f"{path / shard}: compared with its index it {problem}; get index and weights of one version"
                 )
             tensors |= stored
-        others = [name for name in names if name not in shards and not name.endswith(INDEX)]
-        files = tuple(name for name in others if (path / name).is_file() and _is_copied(name))
-        return cls(path, config, tuple(shards), tensors, files, tuple(name for name in others if name not in files))
+        candidates = [name for name in names if name not in shards and not name.endswith(INDEX)]
+        files = tuple(name for name in candidates if (path / name).is_file() and _is_copied(name))
+        return cls(path, config, tuple(shards), tensors, files, tuple(name for name in candidates if name not in files))
 
     def read(self, name: str) -> Tensor:
         """Read one tensor; it is mapped from its file."""

@@ -1,4 +1,4 @@
-"""What an exported model computes: its loops, lengths and exits are those of the run, or the export says otherwise."""
+"""Loops, lengths and exits of an exported model are those of the run, or a note states the difference."""
 
 from __future__ import annotations
 

@@ -106,9 +106,9 @@ def test_runs_of_the_first_layout_are_exported(tmp_path: Path) -> None:
     """They also keep the headers of the weight files and the index, neither of which is used."""
     folder = write(tmp_path / "ouro")
     import_folder(folder, RunFolder(tmp_path / "run"))
-    kept = tmp_path / "run" / "imported"
-    (kept / "layout.json").write_text('{"format": 1, "form": "ouro", "shards": {}}')
-    (kept / "folder" / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    copies = tmp_path / "run" / "imported"
+    (copies / "layout.json").write_text('{"format": 1, "form": "ouro", "shards": {}}')
+    (copies / "folder" / "model.safetensors.index.json").write_text('{"weight_map": {}}')
     assert export_run(tmp_path / "run", tmp_path / "out").unchanged
     assert_same_model(tmp_path / "out", folder)
 
@@ -254,13 +254,13 @@ def test_existing_folder_missing_run_or_step_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_a_missing_kept_configuration_is_reported(tmp_path: Path) -> None:
+def test_a_missing_source_configuration_is_reported(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"))
-    kept = tmp_path / "run" / "imported" / "folder" / "config.json"
-    kept.write_text("{")
+    config = tmp_path / "run" / "imported" / "folder" / "config.json"
+    config.write_text("{")
     with pytest.raises(UserError, match=r"config.json: not JSON"):
         export_run(tmp_path / "run", tmp_path / "out")
-    kept.unlink()
+    config.unlink()
     with pytest.raises(UserError, match=r"config.json is missing; put the published file back, or import"):
         export_run(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
