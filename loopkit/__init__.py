@@ -18,7 +18,7 @@ __all__ = ["__version__", "build", "evaluate", "generate", "load", "load_recipe"
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``loopkit.api`` when one of its functions is first used, so that ``import loopkit`` stays quick."""
+    """Import ``loopkit.api`` when one of its functions is first used, so that ``import loopkit`` stays fast."""
     if name in __all__:
         from loopkit import api
 

@@ -1,4 +1,4 @@
-"""``python -m loopkit`` is the command ``loopkit``."""
+"""Run the command ``loopkit`` as ``python -m loopkit``."""
 
 from loopkit.cli import main
 

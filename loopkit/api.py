@@ -1,4 +1,4 @@
-"""loopkit from Python: a recipe, its model, a run; train, evaluate and generate as the commands do."""
+"""The Python interface: build, train, load, evaluate and generate, as the commands do."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def build(
     overrides: Sequence[str] = (),
     device: torch.device | str | None = None,
 ) -> LoopedModel:
-    """Build the model of a recipe with its first weights, as training would.
+    """Build the model of a recipe with the initial weights of training.
 
     Args:
         recipe: A recipe, its path, or the name of a shipped one.
-        vocabulary: Number of tokens; None fits the recipe's tokenizer, for which the data must be there.
-        profiles: Applied where ``recipe`` is a path or name.
-        overrides: The same, as ``key.path=value``.
-        device: Where it goes; ``"meta"`` holds shapes and no numbers.
+        vocabulary: Number of tokens; None takes that of the recipe's tokenizer, which needs the data.
+        profiles: Profiles to apply if ``recipe`` is a path or name.
+        overrides: Values to set in that case, as ``key.path=value``.
+        device: Device of the model; ``"meta"`` has shapes without numbers.
 
     Raises:
         RecipeError: If the recipe has problems.
@@ -61,11 +61,11 @@ def build(
 
 
 def load(run: str | Path | None = None, *, step: int | None = None) -> tuple[LoopedModel, Tokenizer, Recipe]:
-    """Open a trained run.
+    """Load a trained run.
 
     Args:
         run: Its folder or name under ``runs/``; None takes the newest.
-        step: Which checkpoint, by optimizer step; None takes the newest whole one.
+        step: Optimizer step of the checkpoint; None takes the newest complete one.
 
     Returns:
         The model in evaluation mode, its tokenizer, and the resolved recipe.
@@ -89,9 +89,9 @@ def train(
 
     Args:
         recipe: A recipe, its path, or the name of a shipped one.
-        name: Name of the run; None: that of the recipe and its profiles.
-        profiles: Applied where ``recipe`` is a path or name.
-        overrides: The same, as ``key.path=value``.
+        name: Name of the run; None takes that of the recipe and its profiles.
+        profiles: Profiles to apply if ``recipe`` is a path or name.
+        overrides: Values to set in that case, as ``key.path=value``.
         runs: Folder of the runs.
         resume: Continue from the newest checkpoint of the run.
 
@@ -109,10 +109,10 @@ def train(
 
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(recipe, profiles, overrides)
-    chosen = check_name(name) if name is not None else run_name(recipe.name, recipe.hash if overrides else None)
-    trained = train_recipe(recipe, folder=RunFolder(Path(runs) / chosen), resume=resume)
-    write_report(trained.folder)
-    return trained
+    chosen_name = check_name(name) if name is not None else run_name(recipe.name, recipe.hash if overrides else None)
+    result = train_recipe(recipe, folder=RunFolder(Path(runs) / chosen_name), resume=resume)
+    write_report(result.folder)
+    return result
 
 
 def evaluate(
@@ -127,24 +127,25 @@ def evaluate(
     device: torch.device | str | None = None,
     runs: str | Path = "runs",
 ) -> Result:
-    """Measure a run at every depth, as ``loopkit eval`` does in one process, and write result and report.
+    """Evaluate a run at every depth, as ``loopkit eval`` does in one process, and write result and report.
 
     Args:
         run: Its folder or name; None takes the newest.
-        depths: Numbers of loops, as ``"1-8"`` or a list; None: as the recipe says.
+        depths: Numbers of loops, as ``"1-8"`` or a list; None takes those of the recipe, or 1 to the most trained and
+            twice that.
         overrides: Changes under ``evaluate`` or ``data.source``, as ``evaluate.max_tokens=10000``.
-        tasks: Ask these instead of the recipe's, as ``name`` or ``name=type``.
-        step: Which checkpoint, by optimizer step; None takes the newest whole one.
-        dtype: Arithmetic; None: the recipe's.
-        read_as: ``depth`` reads loop k as the last of a run of k, ``trained`` as training read it.
-        device: Where it runs; None is the CPU.
+        tasks: Tasks to run instead of the recipe's, as ``name`` or ``name=type``.
+        step: Optimizer step of the checkpoint; None takes the newest complete one.
+        dtype: Arithmetic; None takes that of the recipe.
+        read_as: ``depth`` reads loop k as the last of k loops, ``trained`` as training did.
+        device: Device to use; None is the CPU.
         runs: Folder of the runs.
 
     Returns:
-        The result; ``result.depths`` has one row per depth, ``result.to_json()`` what was written.
+        The result; ``result.depths`` has one row per depth, ``result.to_json()`` is the written record.
 
     Raises:
-        UserError: If there is no such run, or it cannot be measured at these depths.
+        UserError: If there is no such run, or it cannot be evaluated at these depths.
     """
     from loopkit.data import prepare
     from loopkit.evaluation import completions_of, parse_depths, write_result
@@ -156,7 +157,7 @@ def evaluate(
     from loopkit.report import write_report
 
     check_overrides(overrides)
-    chosen = parse_depths(depths) if isinstance(depths, str) else depths
+    depths = parse_depths(depths) if isinstance(depths, str) else depths
     opened = open_run(run, step=step, overrides=tuple(overrides), tasks=tasks, device=device, root=Path(runs))
     recipe, prepared = opened.recipe, None
     if scores_text(recipe.evaluate):
@@ -164,9 +165,11 @@ def evaluate(
     result = evaluate_model(
         opened.model,
         prepared,
-        EvaluationSettings.from_recipe(recipe, depths=chosen, dtype=dtype, read_as=read_as),
+        EvaluationSettings.from_recipe(
+            recipe, depths=opened.depths if depths is None else depths, dtype=dtype, read_as=read_as
+        ),
         tokenizer=opened.tokenizer,
-        trained=opened.trained,
+        trained=opened.trained_as(read_as),
         origin=opened.origin,
         completions=completions_of(opened.folder, opened.checkpoint.step),
     )
@@ -193,26 +196,25 @@ def generate(
     """Generate text from prompts, as ``loopkit generate`` does.
 
     Args:
-        prompts: One prompt or several, which are one batch.
+        prompts: One prompt, or several, which form one batch.
         run: Its folder or name; None takes the newest.
-        depth: Number of loops; None: the most trained.
+        depth: Number of loops; None takes the most trained.
         max_tokens: Most tokens of each completion.
-        temperature: 0 takes the likeliest token.
-        top_p: Draw from the likeliest tokens that together reach this probability.
-        seed: Of the draws, and of a random start.
+        temperature: 0 takes the most likely token.
+        top_p: Sample from the most likely tokens that together reach this probability.
+        seed: Seed of sampling, and of a random start.
         stop: Strings that end a completion.
-        step: Which checkpoint, by optimizer step; None takes the newest whole one.
-        dtype: Arithmetic; None: the recipe's.
-        device: Where it runs; None is the CPU.
+        step: Optimizer step of the checkpoint; None takes the newest complete one.
+        dtype: Arithmetic; None takes that of the recipe.
+        device: Device to use; None is the CPU.
         runs: Folder of the runs.
 
     Returns:
-        For each prompt its completion: ``text``, ``num_tokens``, and whether it ``finished`` by itself.
+        The completion of each prompt: ``text``, ``num_tokens``, and whether it ``finished`` before the limit.
 
     Raises:
         UserError: If there is no such run, a prompt is empty, or a number is out of its range.
     """
-
     from loopkit.errors import UserError
     from loopkit.evaluation.context import evaluation_mode
     from loopkit.evaluation.trained_run import open_run
@@ -220,7 +222,7 @@ def generate(
 
     texts = [prompts] if isinstance(prompts, str) else list(prompts)
     if not all(texts):
-        raise UserError("a prompt is empty; give each one some text")
+        raise UserError("a prompt is empty; give each prompt a text")
     sampling = Sampling(temperature, top_p, seed)
     opened = open_run(run, step=step, device=device, root=Path(runs))
     with evaluation_mode(opened.model, dtype or opened.recipe.train.precision):

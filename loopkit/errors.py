@@ -18,7 +18,7 @@ class UserError(ValueError):
 
 
 class FileError(UserError, OSError):
-    """The system refused to read or write a file or folder that the user named; ``errno`` says why."""
+    """The system refused to read or write a file or folder that the user named; ``errno`` is the reason."""
 
 
 _REMEDIES = {
@@ -38,12 +38,12 @@ _REMEDIES = {
 
 @contextmanager
 def file_errors(path: str | Path, action: str, remedy: str = "") -> Iterator[None]:
-    """Turn an error of the system inside of the block into a ``FileError``.
+    """Turn an ``OSError`` of the block into a ``FileError``.
 
     Args:
         path: The file or folder, as the user named it.
-        action: What was tried, such as ``"read"`` or ``"written"``.
-        remedy: How to fix it; if not given, it follows from the error.
+        action: Past participle of the operation, such as ``"read"`` or ``"written"``.
+        remedy: How to fix it; by default it follows from the error.
 
     Raises:
         FileError: ``PATH cannot be READ: reason; remedy``.

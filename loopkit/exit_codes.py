@@ -26,10 +26,10 @@ class ExitCode(IntEnum):
         "a bug, shown with its traceback; a finding of audit --strict; a failed run of sweep or reproduce",
     )
     USER_ERROR = 2, "an error that you can fix: in the recipe, the data, a file or an option"
-    UNHEALTHY = 3, "train.health stopped the run: a value not finite, a state too large, a loss that jumped"
-    HUNG = 4, "no progress for train.health.hang seconds; the stacks are in the run folder"
+    UNHEALTHY = 3, "train.health stopped the run: a value is not finite, the state is too large, or the loss jumped"
+    HUNG = 4, "no progress for train.health.hang seconds; the run folder contains the stacks"
     WRITE_FAILED = 5, "the run folder could not be written: the disk is full"
-    OUT_OF_MEMORY = 6, "not enough memory; the message proposes a micro-batch"
+    OUT_OF_MEMORY = 6, "out of memory; the message proposes a micro-batch"
     LOST = 7, "the ranks lost contact with each other"
     INTERRUPTED = 130, "interrupted by Ctrl-C; train has saved a checkpoint"
     KILLED = 137, "a rank was killed by SIGKILL, often because memory ran out"

@@ -14,17 +14,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "loopkit"
-BASE = {"errors", "exit_codes", "registry", "recipe"}
+BASE = {"errors", "exit_codes", "plural", "registry", "recipe"}
 PARTS = BASE | {"loop", "components"}
 MODELS = PARTS | {"model", "objective", "data", "inference", "runs"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "exit_codes": set(),
-    "registry": {"errors"},
-    "recipe": {"errors", "registry"},
+    "plural": set(),
+    "registry": {"errors", "plural"},
+    "recipe": {"errors", "plural", "registry"},
     "runs": BASE,
-    "loop": {"errors"},
-    "components": {"errors", "registry", "loop"},
+    "loop": {"errors", "plural"},
+    "components": {"errors", "plural", "registry", "loop"},
     "model": PARTS,
     "objective": PARTS,
     "data": PARTS | {"runs"},
@@ -42,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 FREE = {"cli", "api", "__init__", "__main__"}
 HEAVY = {"torch", "deepspeed", "transformers", "datasets"}
-WITHOUT_TORCH = {"errors", "exit_codes", "registry", "recipe", "runs", "report", "cli"}
+WITHOUT_TORCH = {"errors", "exit_codes", "plural", "registry", "recipe", "runs", "report", "cli"}
 MAX_MODULES = 15
 MAX_LINES = 300
 ONE_PER_KIND = {"cli", "components", "testing/checks", "testing/templates"}

@@ -1,4 +1,4 @@
-"""The command line: one thin file per command, which imports the rest when it runs."""
+"""The command line: one module per command, which imports the rest when it runs."""
 
 from loopkit.cli.main import main
 

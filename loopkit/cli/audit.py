@@ -1,4 +1,4 @@
-"""``loopkit audit``: is the scale of the state left to itself, and is the loop stable?"""
+"""``loopkit audit``: whether the state norm is controlled, and whether the recurrence is stable."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from pathlib import Path
 
 import click
 
-from loopkit.cli.completion import recipe_or_run_words
-from loopkit.cli.options import json_option, recipe_options
+from loopkit.cli.completion import complete_recipe_or_run
+from loopkit.cli.options import choose_device, device_option, json_option, recipe_options, runs_option, step_option
 from loopkit.errors import UserError
 from loopkit.exit_codes import ExitCode
 
 
 @click.command("audit")
-@click.argument("what", metavar="RECIPE|RUN", shell_complete=recipe_or_run_words)
+@click.argument("what", metavar="RECIPE|RUN", shell_complete=complete_recipe_or_run)
 @recipe_options
-@click.option("--step", type=click.IntRange(min=0), help="Checkpoint of this optimizer step; the newest if not given.")
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="For a run."
-)
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
-@click.option("--strict", is_flag=True, help="Exit with 1 at a blind spot or a dead path.")
+@step_option
+@device_option
+@runs_option
+@click.option("--strict", is_flag=True, help="Exit with code 1 at a blind spot or a dead path.")
 @json_option
 def command(
     what: str,
@@ -35,10 +33,10 @@ def command(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Tell whether any loss sees or holds the scale of the state, and whether the loop is stable.
+    """Check whether any loss depends on the state norm, and whether the recurrence is stable.
 
-    A recipe is measured in seconds on a narrow model at its first weights; nothing is trained and no data is read. A
-    run, a folder or a name under runs/, is measured on its weights and data. A name that both have means the recipe.
+    A RECIPE is measured in seconds on a narrow model with initial weights; nothing is trained and no data is read. A
+    RUN, a folder or a name under runs/, is measured with its weights and data. A name of both is the recipe.
     """
     import json
 
@@ -48,36 +46,30 @@ def command(
         from loopkit.evaluation.audit import audit_run
 
         if profiles or overrides:
-            raise UserError("a run is audited as it was trained; --profile and --set belong to recipes")
-        found = audit_run(what, step=step, device=_device(device), plugins=plugins, root=runs)
+            raise UserError("a run is audited as it was trained; use --profile and --set only with a recipe")
+        result = audit_run(what, step=step, device=choose_device(device), plugins=plugins, root=runs)
     else:
         recipe = load_recipe(what, profiles, overrides, plugins=plugins, installed=not no_plugins)
         if step is not None:
-            raise UserError(f"--step chooses a checkpoint of a run, and {what} is a recipe")
+            raise UserError(f"--step selects a checkpoint of a run, but {what} is a recipe; omit --step")
         from loopkit.evaluation.audit import audit_recipe
 
-        found = audit_recipe(recipe)
+        result = audit_recipe(recipe)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=2, allow_nan=False))
+        click.echo(json.dumps(result.to_json(), indent=2, allow_nan=False))
     else:
         from loopkit.report.console import console
         from loopkit.report.tables.audit import audit_report
 
-        console().print(audit_report(found.to_json()))
-    if strict and (found.scale.verdict == "blind spot" or not found.reads_input):
+        console().print(audit_report(result.to_json()))
+    if strict and (result.scale.verdict == "blind spot" or not result.reads_input):
         sys.exit(ExitCode.FAILED)
 
 
 def is_run(what: str, runs: Path) -> bool:
-    """Whether a name means a run: the folder of one, or a name that a run has and no recipe."""
+    """Whether a name stands for a run: its folder, or a name that no recipe has."""
     from loopkit.recipe import shipped_recipes
 
     if (Path(what) / "resolved.yaml").is_file():
         return True
     return (runs / what / "resolved.yaml").is_file() and what not in shipped_recipes()
-
-
-def _device(name: str) -> str:
-    import torch
-
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name

@@ -1,4 +1,4 @@
-"""``loopkit bench``: how fast a recipe trains here."""
+"""``loopkit bench``: training throughput on this machine."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 import click
 
-from loopkit.cli.completion import recipe_words
-from loopkit.cli.options import json_option, recipe_options
+from loopkit.cli.completion import complete_recipe
+from loopkit.cli.options import json_option, recipe_options, vocabulary_option
 from loopkit.cli.ranks import nproc_option, start_ranks
 
 REMEDY = "Nothing was measured"
-"""What to say of a benchmark that lost a rank."""
+"""Consequence of a lost rank, for its error message."""
 
 
 @click.command("bench")
-@click.argument("recipe", shell_complete=recipe_words)
+@click.argument("recipe", shell_complete=complete_recipe)
 @recipe_options
-@click.option("--loops", type=click.IntRange(min=1), help="Loops of each step; the schedule's mean if not given.")
+@click.option("--loops", type=click.IntRange(min=1), help="Loops of each step.  [default: the mean of the schedule]")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Optimizer steps to time.")
-@click.option("--vocabulary", type=click.IntRange(min=1), help="Number of tokens, where the data would decide it.")
+@vocabulary_option
 @nproc_option
 @json_option
 def command(
@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Time optimizer steps of RECIPE on random tokens: seconds, tokens/s, MFU and memory.
 
-    No data is read and no run is made. The steps are those of the end of a run, with every regularizer in force. MFU is
-    a share of the matrix product measured beside the steps. With --nproc, or under torchrun, all devices are timed
+    No data is read and no run is created. The steps are those at the end of a run, with every regularizer active. MFU
+    is relative to a matrix product measured on the same device. With --nproc, or under torchrun, all devices are timed
     together.
     """
     import json
@@ -74,5 +74,5 @@ def command(
 
 
 def _say(first: bool) -> Callable[[str], None]:
-    """Of several ranks one says how far it is."""
+    """Return a function that shows progress, on the first rank only."""
     return lambda text: click.echo(text, err=True) if first else None

@@ -1,4 +1,4 @@
-"""What a shell offers behind TAB: shipped recipes and studies by name, and the runs of this folder."""
+"""Shell completion: names of shipped recipes and studies, and of the runs in the folder of runs."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import click
 from click.shell_completion import CompletionItem
 
 
-def recipe_words(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names of shipped recipes, and files."""
+def complete_recipe(context: click.Context, parameter: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Complete names of shipped recipes, and files."""
     from loopkit.recipe.shipped import shipped_recipes
 
-    return [_files(begun), *_those(shipped_recipes(), begun)]
+    return [_files(prefix), *_matching(shipped_recipes(), prefix)]
 
 
-def study_words(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names of shipped studies, and files."""
+def complete_study(context: click.Context, parameter: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Complete names of shipped studies, and files."""
     from loopkit.recipe.shipped import own_folder
 
-    return [_files(begun), *_those((file.stem for file in (own_folder() / "studies").glob("*.yaml")), begun)]
+    return [_files(prefix), *_matching((file.stem for file in (own_folder() / "studies").glob("*.yaml")), prefix)]
 
 
-def run_words(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names of the runs in the folder of runs, and other folders."""
+def complete_run(context: click.Context, parameter: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Complete names of the runs in the folder of runs, and other folders."""
     from loopkit.runs.folder import RunFolder
 
     root = Path(context.params.get("root" if "root" in context.params else "runs") or "runs")
-    return [CompletionItem(begun, type="dir"), *_those((run.name for run in RunFolder.all(root)), begun)]
+    return [CompletionItem(prefix, type="dir"), *_matching((run.name for run in RunFolder.all(root)), prefix)]
 
 
-def recipe_or_run_words(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names of shipped recipes and of runs, and files."""
-    return [*recipe_words(context, parameter, begun), *run_words(context, parameter, begun)[1:]]
+def complete_recipe_or_run(context: click.Context, parameter: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Complete names of shipped recipes and of runs, and files."""
+    return [*complete_recipe(context, parameter, prefix), *complete_run(context, parameter, prefix)[1:]]
 
 
-def _files(begun: str) -> CompletionItem:
-    """Asks the shell for its own names of files; it stands first, as bash forgets what it was told before it."""
-    return CompletionItem(begun, type="file")
+def _files(prefix: str) -> CompletionItem:
+    """Let the shell add file names; this item must be first, because bash drops the items before it."""
+    return CompletionItem(prefix, type="file")
 
 
-def _those(names: Iterable[str], begun: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(begun)]
+def _matching(names: Iterable[str], prefix: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(prefix)]

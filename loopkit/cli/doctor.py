@@ -1,4 +1,4 @@
-"""``loopkit doctor``: what this installation has, and what is broken in it."""
+"""``loopkit doctor``: versions, devices and plugins, with their problems."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loopkit.cli.options import json_option, plugin_options
+from loopkit.plural import plural
 
 if TYPE_CHECKING:
     from loopkit.registry.catalog import Catalog, Offer
@@ -37,8 +38,8 @@ def command(plugins: tuple[Path, ...], no_plugins: bool, as_json: bool) -> None:
     versions, machine, optional = {package: _version(package) for package in PACKAGES}, _machine(), _optional()
     rows = _plugins(plugins, installed=not no_plugins)
     if as_json:
-        found = {"versions": versions, "machine": machine, "optional": optional, "plugins": rows}
-        click.echo(json.dumps(found, indent=2))
+        record = {"versions": versions, "machine": machine, "optional": optional, "plugins": rows}
+        click.echo(json.dumps(record, indent=2))
         return
     for title, facts in (("versions", versions), ("machine", machine), ("optional packages", optional)):
         click.echo(title)
@@ -59,16 +60,16 @@ def _version(package: str) -> str:
 
 
 def _optional() -> dict[str, str]:
-    """The packages that loopkit's own components need and that it does not install, each with its state."""
+    """The optional packages of loopkit's components, each with its state."""
     from loopkit.registry.catalog import builtin_offers
     from loopkit.registry.packages import is_installed, remedy
 
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for offer in builtin_offers():
-        for name, wanted in offer.schema.traits.get("packages", {}).items() if offer.schema else ():
-            state = "installed" if is_installed(name) else f"not installed: {remedy({name: wanted})}"
-            found[name] = f"{state}, for {offer.kind}/{offer.name}"
-    return found
+        for name, requirement in offer.schema.traits.get("packages", {}).items() if offer.schema else ():
+            state = "installed" if is_installed(name) else f"not installed: {remedy({name: requirement})}"
+            states[name] = f"{state}, for {offer.kind}/{offer.name}"
+    return states
 
 
 def _machine() -> dict[str, Any]:
@@ -91,23 +92,23 @@ def _machine() -> dict[str, Any]:
 
 
 def _plugins(files: tuple[Path, ...], installed: bool) -> list[dict[str, str]]:
-    """Every component and recipe folder that is not loopkit's own, with the state it is in."""
+    """Every component and recipe folder of a plugin, with its state."""
     import warnings
 
     from loopkit.registry.catalog import SourceProblem, catalog
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they say stands in the table
-        known = catalog(installed)
+        warnings.simplefilter("ignore")  # the table shows the same problems
+        components = catalog(installed)
     broken = []
     for file in files:
         try:
-            known = known.with_files([file])
+            components = components.with_files([file])
         except SourceProblem as error:
             broken.append(_row("file", str(file), file, str(error)))
     rows = [
-        _row(f"{offer.kind}/{offer.name}", str(offer.provider), offer.file, _state(offer, known))
-        for offer in known.offers
+        _row(f"{offer.kind}/{offer.name}", str(offer.provider), offer.file, _state(offer, components))
+        for offer in components.offers
         if not offer.builtin
     ]
     return [*rows, *broken, *_recipe_folders(installed)]
@@ -118,8 +119,8 @@ def _row(component: str, origin: str, file: Path | None, state: str) -> dict[str
     return {"component": component, "from": origin, "sha256": digest, "file": str(file or "-"), "state": state}
 
 
-def _state(offer: Offer, known: Catalog) -> str:
-    """Readable, importable, and alone in its name, or what is in the way."""
+def _state(offer: Offer, components: Catalog) -> str:
+    """Describe whether a component can be used, and under which name."""
     if offer.schema is None:
         return offer.problem
     try:
@@ -127,12 +128,14 @@ def _state(offer: Offer, known: Catalog) -> str:
     except (Exception, SystemExit) as error:
         notes = " ".join(getattr(error, "__notes__", ()))
         return f"cannot be imported: {type(error).__name__}: {error} {notes}".strip()
-    others = [other for other in known.of(offer.kind) if other.name == offer.name and other is not offer]
+    namesakes = [other for other in components.of(offer.kind) if other.name == offer.name and other is not offer]
     name = f"{offer.provider.package}:{offer.name}"
-    if any(other.builtin for other in others):
-        return f"ready as {name}, because loopkit has a {offer.kind} of this name"
-    if others:
-        return f"ready as {name}, because {', '.join(str(other.provider) for other in others)} has one of this name"
+    if any(other.builtin for other in namesakes):
+        return f"ready as {name}, because loopkit has a {offer.kind} of the same name"
+    if namesakes:
+        return (
+            f"ready as {name}, because {', '.join(str(other.provider) for other in namesakes)} has one of the same name"
+        )
     return "ready"
 
 
@@ -142,9 +145,7 @@ def _recipe_folders(installed: bool) -> list[dict[str, str]]:
     rows = []
     for package, folder in folders(installed):
         if package != "loopkit":
-            count = len(list(folder.glob("*.yaml")))
-            state = "ready" if count else f"there is no recipe in {folder}"
-            rows.append(
-                _row(f"{count} recipe{'' if count == 1 else 's'}", package, None, state) | {"file": str(folder)}
-            )
+            num_recipes = len(list(folder.glob("*.yaml")))
+            state = "ready" if num_recipes else f"no recipes in {folder}"
+            rows.append(_row(plural(num_recipes, "recipe"), package, None, state) | {"file": str(folder)})
     return rows

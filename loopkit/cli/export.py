@@ -1,4 +1,4 @@
-"""``loopkit export``: a run's model in a published form."""
+"""``loopkit export``: write the model of a run in a published form."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from pathlib import Path
 
 import click
 
-from loopkit.cli.completion import run_words
-from loopkit.cli.options import json_option, plugin_files_option
+from loopkit.cli.completion import complete_run
+from loopkit.cli.options import json_option, plugin_files_option, runs_option, show_checkpoint_warnings, step_option
 
 
 @click.command("export")
-@click.argument("run", required=False, shell_complete=run_words)
-@click.option("--to", "target", type=click.Choice(["hf"]), default="hf", show_default=True, help="Which form.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
-@click.option("--step", type=click.IntRange(min=0), help="Checkpoint of this optimizer step; the newest if not given.")
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
-    "--dtype", type=click.Choice(["fp32", "bf16", "fp16"]), help="Type of all tensors; as imported, else fp32."
+    "--to", "target", type=click.Choice(["hf"]), default="hf", show_default=True, help="Format of the folder."
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write.")
+@step_option
+@click.option(
+    "--dtype",
+    type=click.Choice(["fp32", "bf16", "fp16"]),
+    help="Type of all tensors.  [default: as imported, else fp32]",
 )
 @plugin_files_option
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@runs_option
 @json_option
 def command(
     run: str | None,
@@ -31,32 +35,31 @@ def command(
     runs: Path,
     as_json: bool,
 ) -> None:
-    """Write the model of RUN, a folder or a name under runs/, as a checkpoint folder. Without RUN, the newest.
+    """Export the model of RUN as a checkpoint folder. RUN is a folder or a name under runs/; the default is the newest.
 
-    A run that was imported, or started from one that was, gives its folder back: the same files, names, types and
-    shards, with the weights that it has now.
+    A run that was imported, or that started from one, keeps the configuration, the tokenizer and the other files of
+    the imported folder.
     """
     import json
 
     from loopkit.interop import export_run
 
-    made = export_run(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
-    for warning in made.warnings:
-        click.echo(f"warning: {warning}; using step {made.step}", err=True)
+    result = export_run(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
+    show_checkpoint_warnings(result.warnings, f"step {result.step}")
     if as_json:
         facts = {
             "folder": str(out),
             "to": target,
-            "form": made.form,
-            "step": made.step,
-            "unchanged": made.unchanged,
-            "types": list(made.types),
-            "notes": list(made.notes),
+            "form": result.form,
+            "step": result.step,
+            "unchanged": result.unchanged,
+            "types": list(result.types),
+            "notes": list(result.notes),
         }
         click.echo(json.dumps(facts, indent=2))
         return
-    for note in made.notes:
+    for note in result.notes:
         click.echo(f"note: {note}", err=True)
-    what = "byte for byte the folder that was imported" if made.unchanged else f"step {made.step}"
-    click.echo(f"{made.form}, {', '.join(made.types)}: {what}")
+    content = "tensors and configuration equal the imported folder" if result.unchanged else f"step {result.step}"
+    click.echo(f"{result.form}, {', '.join(result.types)}: {content}")
     click.echo(f"written: {out}")

@@ -1,4 +1,4 @@
-"""``loopkit generate``: text from a run."""
+"""``loopkit generate``: generate text from a prompt."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopkit.cli.completion import run_words
-from loopkit.cli.options import json_option, plugin_files_option
+from loopkit.cli.completion import complete_run
+from loopkit.cli.options import (
+    choose_device,
+    device_option,
+    dtype_option,
+    json_option,
+    plugin_files_option,
+    runs_option,
+    show_checkpoint_warnings,
+    step_option,
+)
 from loopkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,27 +29,31 @@ if TYPE_CHECKING:
 
 
 @click.command("generate")
-@click.argument("run", required=False, shell_complete=run_words)
-@click.option("--prompt", "prompts", multiple=True, help="Text to go on from; may repeat. Standard input if not given.")
-@click.option("--depth", type=click.IntRange(min=1), help="Number of loops; the most trained if not given.")
-@click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True)
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 takes the likeliest.")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--prompt", "prompts", multiple=True, help="Text to continue; may repeat.  [default: standard input]")
+@click.option("--depth", type=click.IntRange(min=1), help="Number of loops.  [default: the most trained]")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Most tokens of a completion."
+)
+@click.option(
+    "--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 takes the most likely token."
+)
 @click.option(
     "--top-p",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
-    help="Draw from the likeliest tokens that together reach this.",
+    help="Sample from the most likely tokens that reach this probability.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws, and of a random start.")
-@click.option("--stop", multiple=True, help="A string that ends the text; may repeat.")
-@click.option("--chat", is_flag=True, help="Put the prompt into a conversation, as a user's question.")
-@click.option("--system", help="System prompt of --chat; an empty one leaves it out.")
-@click.option("--step", type=click.IntRange(min=0), help="Checkpoint of this optimizer step; the newest if not given.")
-@click.option("--dtype", type=click.Choice(["fp32", "bf16_autocast"]), help="Arithmetic; the recipe's if not given.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling, and of a random start.")
+@click.option("--stop", multiple=True, help="String that ends a completion; may repeat.")
+@click.option("--chat", is_flag=True, help="Format the prompt as a user's turn of a conversation.")
+@click.option("--system", help="System prompt of --chat; an empty one omits it.")
+@step_option
+@dtype_option
+@device_option
 @plugin_files_option
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@runs_option
 @json_option
 def command(
     run: str | None,
@@ -60,52 +73,51 @@ def command(
     runs: Path,
     as_json: bool,
 ) -> None:
-    """Go on from a prompt with RUN, a folder or a name under runs/. Without RUN, the newest.
+    """Generate text with RUN, a folder or a name under runs/; the default is the newest.
 
-    Several prompts are one batch; each gives what it gives alone. The text of one prompt appears as it is written.
+    Several prompts form one batch, which does not change their completions. A single completion is shown while it is
+    generated.
     """
     if system is not None and not chat:
-        raise UserError("--system is the system prompt of a conversation; add --chat")
-    texts = prompts or (sys.stdin.read().removesuffix("\n"),)
-    if not all(texts):
-        raise UserError("the prompt is empty; give --prompt TEXT, or text on standard input")
+        raise UserError("--system applies only to a conversation; add --chat")
+    inputs = prompts or (sys.stdin.read().removesuffix("\n"),)
+    if not all(inputs):
+        raise UserError("the prompt is empty; give --prompt TEXT or text on standard input")
 
     import json
-
-    import torch
 
     from loopkit.components.chat import CLOSE
     from loopkit.evaluation.trained_run import open_run
     from loopkit.inference import Sampling, uncacheable_components
 
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    opened = open_run(run, step=step, plugins=plugins, device=place, root=runs)
-    for warning in opened.warnings:
-        click.echo(f"warning: {warning}; using {opened.checkpoint.path.name}", err=True)
+    opened = open_run(run, step=step, plugins=plugins, device=choose_device(device), root=runs)
+    show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
     if parts := uncacheable_components(opened.model):
-        click.echo(f"note: {' and '.join(parts)} cannot be cached, so every token costs the whole text", err=True)
+        click.echo(f"note: {' and '.join(parts)} cannot be cached; every token recomputes all previous ones", err=True)
     depth = opened.trained.max if depth is None else depth
-    asked = [_conversation(text, system) for text in texts] if chat else list(texts)
+    texts = [_conversation(text, system) for text in inputs] if chat else list(inputs)
     stops = (*stop, CLOSE) if chat else stop
     precision = dtype or opened.recipe.train.precision
-    stream = not as_json and len(asked) == 1 and sys.stdout.isatty()
-    found = _complete(opened, asked, depth, max_tokens, stops, Sampling(temperature, top_p, seed), precision, stream)
+    stream = not as_json and len(texts) == 1 and sys.stdout.isatty()
+    completions = _complete(
+        opened, texts, depth, max_tokens, stops, Sampling(temperature, top_p, seed), precision, stream
+    )
     if as_json:
         records = [
-            {"prompt": prompt, "text": text.text, "num_tokens": text.num_tokens, "finished": text.finished}
-            for prompt, text in zip(asked, found, strict=True)
+            {"prompt": prompt, "text": item.text, "num_tokens": item.num_tokens, "finished": item.finished}
+            for prompt, item in zip(texts, completions, strict=True)
         ]
         facts = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth}
         click.echo(json.dumps(facts | {"dtype": precision, "completions": records}, indent=2, ensure_ascii=False))
     elif not stream:
-        click.echo("\n\n".join(text.text for text in found))
+        click.echo("\n\n".join(item.text for item in completions))
 
 
 def _conversation(text: str, system: str | None) -> str:
     from loopkit.components.chat import REASONING_SYSTEM, chatml
 
-    said = REASONING_SYSTEM if system is None else system
-    return chatml([*([("system", said)] if said else []), ("user", text.strip())], open_turn=True)
+    instruction = REASONING_SYSTEM if system is None else system
+    return chatml([*([("system", instruction)] if instruction else []), ("user", text.strip())], open_turn=True)
 
 
 def _complete(
@@ -124,9 +136,9 @@ def _complete(
     from loopkit.inference.stream import Stream
 
     tokenizer = opened.tokenizer
-    shown = Stream(tokenizer, stop, lambda text: click.echo(text, nl=False)) if stream else None
+    streamed = Stream(tokenizer, stop, lambda text: click.echo(text, nl=False)) if stream else None
     with evaluation_mode(opened.model, dtype):  # type: ignore[arg-type]
-        found = complete(
+        completions = complete(
             opened.model,
             tokenizer,
             prompts,
@@ -134,8 +146,8 @@ def _complete(
             max_tokens=max_tokens,
             stop=stop,
             sampling=sampling,
-            watch=lambda number, tokens: None if shown is None else shown.update(tokens),
+            watch=lambda number, tokens: None if streamed is None else streamed.update(tokens),
         )
-    if shown is not None:
-        shown.end(found[0].text)
-    return found
+    if streamed is not None:
+        streamed.end(completions[0].text)
+    return completions

@@ -1,12 +1,12 @@
-"""A group of commands that proposes the nearest name."""
+"""A group of commands that suggests the nearest name for a misspelt one."""
 
 from __future__ import annotations
 
 import click
 
 
-class Suggesting(click.Group):
-    """A group of commands that proposes the nearest name for one that it does not have."""
+class SuggestingGroup(click.Group):
+    """A group of commands that suggests the nearest name for a misspelt one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

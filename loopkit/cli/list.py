@@ -1,4 +1,4 @@
-"""``loopkit list``: what can be named in a recipe."""
+"""``loopkit list``: the components and recipes that a recipe can name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopkit.errors import UserError
 @plugin_options
 @json_option
 def command(kind: str | None, plugins: tuple[Path, ...], no_plugins: bool, as_json: bool) -> None:
-    """List the components of KIND, the shipped recipes (KIND is recipe), or, without KIND, all kinds."""
+    """List the components of KIND, the shipped recipes if KIND is recipe, or all kinds by default."""
     import json
 
     from loopkit.registry import KINDS
@@ -24,13 +24,13 @@ def command(kind: str | None, plugins: tuple[Path, ...], no_plugins: bool, as_js
     if kind == "recipe":
         rows = _recipes(installed=not no_plugins)
     elif kind is None:
-        known = catalog(not no_plugins).with_files(plugins)
-        rows = [{"name": k.name, "summary": k.summary, "components": known.names(k.name)} for k in KINDS.values()]
+        components = catalog(not no_plugins).with_files(plugins)
+        rows = [{"name": k.name, "summary": k.summary, "components": components.names(k.name)} for k in KINDS.values()]
     elif kind in KINDS:
         rows = _components(kind, plugins, installed=not no_plugins)
     else:
         raise UserError(
-            f"there is no kind {kind!r}; {did_you_mean(kind, [*KINDS, 'recipe'])}kinds: {', '.join(KINDS)}, recipe"
+            f"no kind is called {kind!r}; {did_you_mean(kind, [*KINDS, 'recipe'])}kinds: {', '.join(KINDS)}, recipe"
         )
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -74,19 +74,19 @@ def _print(rows: list[dict[str, object]], kind: str | None) -> None:
     from loopkit.report.console import console
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    third = [
+    from_plugins = [
         row for row in rows if row.get("from") not in (None, "loopkit") and not str(row["from"]).startswith("loopkit ")
     ]
     table.add_column("kind" if kind is None else kind, no_wrap=True)
     table.add_column("components" if kind is None else "what it does")
-    if third:
+    if from_plugins:
         table.add_column("from")
     for row in rows:
-        second = ", ".join(row["components"]) if kind is None else str(row["summary"])  # type: ignore[arg-type]
-        table.add_row(str(row["name"]), second, *([str(row["from"])] if third else []))
+        summary = ", ".join(row["components"]) if kind is None else str(row["summary"])  # type: ignore[arg-type]
+        table.add_row(str(row["name"]), summary, *([str(row["from"])] if from_plugins else []))
     console().print(table)
     click.echo(
-        "\nloopkit list KIND says what each does"
+        "\nloopkit list KIND describes each component"
         if kind is None
-        else f"\nloopkit show {'RECIPE' if kind == 'recipe' else f'{kind}/NAME'} says more"
+        else f"\nloopkit show {'RECIPE' if kind == 'recipe' else f'{kind}/NAME'} shows the details"
     )

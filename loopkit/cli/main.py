@@ -1,4 +1,4 @@
-"""``loopkit``: the group of commands, and what an error looks like."""
+"""``loopkit``: the group of commands, and how it reports errors and warnings."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from typing import Any
 
 import click
 
-from loopkit.cli.groups import Suggesting
+from loopkit.cli.groups import SuggestingGroup
 from loopkit.exit_codes import ExitCode
 
 COMMANDS: dict[str, str] = {
     "train": "Train a recipe.",
-    "eval": "Measure a run at every depth.",
-    "generate": "Go on from a prompt.",
-    "validate": "Check recipes without running anything.",
-    "plan": "Say what a recipe costs before it runs.",
-    "bench": "Time how fast a recipe trains here.",
-    "audit": "Tell whether the state's scale is left to itself.",
-    "sweep": "Train a recipe with other values, one run for each.",
-    "reproduce": "Run, measure and judge the experiments of a paper.",
-    "import": "Make a run of a published checkpoint folder.",
-    "export": "Write a run's model in a published form.",
-    "report": "Write up a run, or put several side by side.",
+    "eval": "Evaluate a run at every depth.",
+    "generate": "Generate text from a prompt.",
+    "validate": "Check recipes without running them.",
+    "plan": "Estimate parameters, FLOPs, memory and time.",
+    "bench": "Measure training throughput on this machine.",
+    "audit": "Check whether the state norm is controlled and the recurrence stable.",
+    "sweep": "Train a recipe once for each combination of values.",
+    "reproduce": "Run the experiments of a paper and check its claims.",
+    "import": "Import a published checkpoint folder as a run.",
+    "export": "Export the model of a run in a published form.",
+    "report": "Write the report of a run, or compare several runs.",
     "list": "List components and recipes.",
-    "show": "Show a recipe or a component.",
-    "migrate": "Rewrite recipes of an older format in the present one.",
-    "schema": "Write the JSON schema that editors use.",
-    "new": "Begin a plugin or a recipe.",
+    "show": "Show a recipe, a component, or the contract of a kind.",
+    "migrate": "Rewrite recipes of an older format in the current format.",
+    "schema": "Write the JSON schema of recipes, for editors.",
+    "new": "Create a plugin or a recipe.",
     "doctor": "Show versions, device and plugins.",
 }
-"""Every command and its one line of help; the rest is in the command's own file."""
+"""Every command and its one line of help; its module holds the rest."""
 
 
-class Commands(Suggesting):
-    """Loads a command's file when it is asked for, so that ``--help`` stays quick."""
+class Commands(SuggestingGroup):
+    """Imports the module of a command only when the command is used, so that ``--help`` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -58,7 +58,7 @@ class Commands(Suggesting):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command: user errors are reported without a traceback, other exceptions with it; one rank reports."""
+        """Run a command. User errors are reported without a traceback, other exceptions with it, by one rank only."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -68,7 +68,9 @@ class Commands(Suggesting):
             sys.exit(ExitCode.INTERRUPTED)
         except Exception as error:
             if isinstance(error, BrokenPipeError) and _is_reader_gone():
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it flushes
+                os.dup2(
+                    os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+                )  # otherwise Python reports an error when it flushes
                 sys.exit(ExitCode.PIPE_CLOSED)
             if ctx.params.get("traceback"):
                 raise
@@ -81,31 +83,33 @@ class Commands(Suggesting):
 
 
 def _is_reader_gone() -> bool:
-    """Whether nobody can read standard output any more, as behind ``head``."""
+    """Whether the reader of standard output has closed it, as ``head`` does."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), select.POLLOUT)
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-    except (OSError, ValueError):  # it is closed, or not a file
+    except (OSError, ValueError):  # closed, or not a file
         return False
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(package_name="loopkit", prog_name="loopkit")
-@click.option("--traceback", is_flag=True, help="Show the traceback of a user error too.")
+@click.option("--traceback", is_flag=True, help="Also show the traceback of user errors.")
 def main(traceback: bool) -> None:
     """Recipes, components and measurements for looped language models."""
     warnings.showwarning = _warn
-    _SAID.clear()
+    _SHOWN.clear()
 
 
-_SAID: set[str] = set()
-"""Warnings that this command has said; composing a recipe once per profile finds each of them again."""
+_SHOWN: set[str] = set()
+"""Warnings that this command has shown; a recipe that is composed once per profile repeats them."""
 
 
-def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Say a warning of ours in one line; other libraries' warnings are for their developers."""
-    if issubclass(category, UserWarning) and str(where[0] if where else "").startswith(str(Path(__file__).parents[1])):
-        if str(message) not in _SAID:
+def _warn(message: Warning | str, category: type[Warning], *location: Any, **options: Any) -> None:
+    """Show a warning of loopkit in one line; warnings of other libraries are dropped."""
+    if issubclass(category, UserWarning) and str(location[0] if location else "").startswith(
+        str(Path(__file__).parents[1])
+    ):
+        if str(message) not in _SHOWN:
             click.echo(f"warning: {message}", err=True)
-        _SAID.add(str(message))
+        _SHOWN.add(str(message))

@@ -1,4 +1,4 @@
-"""``loopkit plan``: what a recipe costs, before it runs."""
+"""``loopkit plan``: estimate parameters, FLOPs, memory and time of a recipe."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopkit.cli.completion import recipe_words
-from loopkit.cli.options import json_option, recipe_options
+from loopkit.cli.completion import complete_recipe
+from loopkit.cli.options import json_option, recipe_options, vocabulary_option
 from loopkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,31 +16,39 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("recipe", shell_complete=recipe_words)
+@click.argument("recipe", shell_complete=complete_recipe)
 @recipe_options
-@click.option("--vocabulary", type=click.IntRange(min=1), help="Number of tokens, where the data would decide it.")
-@click.option("--data", "read_data", is_flag=True, help="Read the data, for the exact vocabulary and steps.")
+@vocabulary_option
+@click.option("--data", "read_data", is_flag=True, help="Read the data, for the exact vocabulary and number of steps.")
 @click.option(
     "--mfu",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.4,
     show_default=True,
-    help="Share of the ceiling reached.",
+    help="Share of the peak FLOP/s that is reached.",
 )
+@click.option("--flops", type=click.FloatRange(0, min_open=True), help="FLOP/s of a device.  [default: this machine's]")
 @click.option(
-    "--flops", type=click.FloatRange(0, min_open=True), help="FLOP/s of a device; this machine's if not given."
+    "--devices",
+    "--gpus",
+    "devices",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of devices.",
 )
-@click.option("--devices", "--gpus", "devices", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--gpu", metavar="NAME", help="Also lay it out on 1 to 1024 GPUs of this kind, such as h200.")
-@click.option("--memory", type=click.FloatRange(0, min_open=True), help="GB of one GPU, instead of the table's.")
+@click.option("--gpu", metavar="NAME", help="Also plan layouts on 1 to 1024 GPUs of this kind, such as h200.")
+@click.option(
+    "--memory", type=click.FloatRange(0, min_open=True), help="GB of one GPU.  [default: from the table of GPUs]"
+)
 @click.option(
     "--network",
     type=click.FloatRange(0, min_open=True),
     default=400.0,
     show_default=True,
-    help="Gbit/s of each GPU to other machines.",
+    help="Gbit/s from each GPU to other machines.",
 )
-@click.option("--per-machine", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs in one machine.")
+@click.option("--per-machine", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs per machine.")
 @json_option
 def command(
     recipe: str,
@@ -59,7 +67,10 @@ def command(
     per_machine: int,
     as_json: bool,
 ) -> None:
-    """Say what RECIPE needs: parameters, FLOPs and memory by depth, steps, time. Nothing is trained or downloaded."""
+    """Estimate what RECIPE needs: parameters, FLOPs and memory by depth, steps, time.
+
+    Nothing is trained or downloaded.
+    """
     import json
 
     from loopkit.cost.plan import Assumptions, plan
@@ -85,28 +96,28 @@ def command(
     if gpu is not None or memory is not None:
         cluster = _cluster(gpu, memory, flops, mfu, network, per_machine)
         flops = cluster.flops_per_s
-    found = plan(resolved, Assumptions(vocabulary, examples, mfu, flops, devices, cluster))
+    result = plan(resolved, Assumptions(vocabulary, examples, mfu, flops, devices, cluster))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(result, indent=2))
     else:
-        console().print(plan_report(found))
+        console().print(plan_report(result))
 
 
 def _cluster(
     gpu: str | None, memory: float | None, flops: float | None, mfu: float, network: float, per_machine: int
 ) -> Cluster:
-    """The machines that the options describe."""
+    """Build the cluster that the options describe."""
     from loopkit.cost.cluster import Cluster
     from loopkit.cost.hardware import accelerator
 
     if gpu is None and flops is None:
-        raise UserError("--memory describes a GPU; say also how fast it is, with --flops or --gpu")
-    known = None if gpu is None else accelerator(gpu)
-    assert known is not None or (memory is not None and flops is not None)
-    options = {} if known is None else {"link": known.link}
+        raise UserError("--memory needs the speed of the GPU too; add --flops or --gpu")
+    hardware = None if gpu is None else accelerator(gpu)
+    assert hardware is not None or (memory is not None and flops is not None)
+    options = {} if hardware is None else {"link": hardware.link}
     return Cluster(
-        memory=memory * 1e9 if memory is not None else known.memory,  # type: ignore[union-attr]
-        flops_per_s=flops if flops is not None else known.flops_per_s,  # type: ignore[union-attr]
+        memory=memory * 1e9 if memory is not None else hardware.memory,  # type: ignore[union-attr]
+        flops_per_s=flops if flops is not None else hardware.flops_per_s,  # type: ignore[union-attr]
         mfu=mfu,
         network=network * 1e9 / 8,
         per_machine=per_machine,

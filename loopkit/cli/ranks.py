@@ -1,4 +1,4 @@
-"""``--nproc``: one command becomes the launcher of several ranks."""
+"""``--nproc``: a command starts itself on several ranks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import click
 from loopkit.errors import UserError
 
 nproc_option = click.option(
-    "--nproc", type=click.IntRange(min=1), help="Ranks to start on this machine; one if not given."
+    "--nproc", type=click.IntRange(min=1), help="Number of ranks on this machine.  [default: 1]"
 )
 
 
 def start_ranks(nproc: int | None, remedy: str | None = None) -> None:
-    """Become the launcher of so many ranks, unless a launcher has already started this one.
+    """Start ranks and exit with their code, unless a launcher has already started this process.
 
     Args:
-        nproc: How many; None leaves it at this process.
-        remedy: What to do after a rank was killed, where it is not to resume training.
+        nproc: Number of ranks; None runs only this process.
+        remedy: What to do after a rank was killed; None proposes to resume training.
     """
     from loopkit.training.distributed.launch import LAUNCHED, follow_launcher, launch, under_launcher
 
@@ -29,6 +29,8 @@ def start_ranks(nproc: int | None, remedy: str | None = None) -> None:
     if nproc is None:
         return
     if under_launcher():
-        raise UserError("--nproc starts ranks, but a launcher (torchrun, deepspeed, srun) has already; leave it out")
+        raise UserError(
+            "--nproc starts ranks, but a launcher (torchrun, deepspeed, srun) has already started them; omit --nproc"
+        )
     if nproc > 1:
         sys.exit(launch(sys.argv[1:], nproc) if remedy is None else launch(sys.argv[1:], nproc, remedy=remedy))

@@ -1,4 +1,4 @@
-"""``loopkit report``: one run written up, or several side by side."""
+"""``loopkit report``: write the report of a run, or compare several runs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,34 @@ from pathlib import Path
 
 import click
 
-from loopkit.cli.completion import run_words
+from loopkit.cli.completion import complete_run
 from loopkit.cli.options import json_option
 from loopkit.errors import UserError
 
 
 @click.command("report")
-@click.argument("runs", nargs=-1, metavar="RUN...", shell_complete=run_words)
-@click.option("--split", type=click.Choice(["validation", "test", "train"]), default="validation", show_default=True)
-@click.option("--root", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
+@click.argument("runs", nargs=-1, metavar="RUN...", shell_complete=complete_run)
+@click.option(
+    "--split",
+    type=click.Choice(["validation", "test", "train"]),
+    default="validation",
+    show_default=True,
+    help="Split to compare.",
+)
+@click.option(
+    "--root", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Write a comparison into this folder: Markdown with its plots, and one HTML file.",
+    help="Also write a comparison to this folder.",
 )
 @json_option
 def command(runs: tuple[str, ...], split: str, root: Path, out: Path | None, as_json: bool) -> None:
-    """Write the report of RUN anew, or put several RUNs side by side, at equal tokens and at equal compute.
+    """Write the report of RUN, or compare several RUNs at equal tokens and at equal compute.
 
-    Without RUN, the newest. With --out FOLDER a comparison is also written as comparison.md with its plots, and as
-    comparison.html, one file that asks for nothing else: the runs, their figures by depth, the settings and keys of
-    recipes in which they differ, versions and machines.
+    The default is the newest run. --out writes a comparison as comparison.md with its plots, and as comparison.html,
+    one self-contained file: results by depth, differing settings and recipe keys, versions and machines.
     """
     import json
 
@@ -36,17 +43,17 @@ def command(runs: tuple[str, ...], split: str, root: Path, out: Path | None, as_
     folders = [RunFolder.open(run, root) for run in runs] or [RunFolder.open(None, root)]
     if len(folders) == 1 and out is not None:
         raise UserError(
-            "--out is where a comparison goes; name two or more runs (the report of one lies in its folder)"
+            "--out writes a comparison; name two or more runs (the report of a single run is in its folder)"
         )
     if len(folders) == 1 and not as_json:
         for name in write_report(folders[0]):
             click.echo(folders[0].path / name)
         return
-    found = compare([read_record(folder) for folder in folders], split)
+    result = compare([read_record(folder) for folder in folders], split)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(result, indent=2))
     else:
-        console().print(comparison_report(found))
+        console().print(comparison_report(result))
     if out is not None:
         for path in write_comparison(folders, out, split):
-            click.echo(f"written: {path}", err=as_json)  # JSON has standard output to itself
+            click.echo(f"written: {path}", err=as_json)  # standard output of --json is only JSON

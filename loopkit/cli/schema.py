@@ -1,4 +1,4 @@
-"""``loopkit schema``: the JSON schema that editors use."""
+"""``loopkit schema``: write the JSON schema of recipes, for editors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from loopkit.errors import file_errors
 
 @click.command("schema")
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file instead of the terminal."
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: standard output]"
 )
 @plugin_options
 def command(out: Path | None, plugins: tuple[Path, ...], no_plugins: bool) -> None:
-    """Write the JSON schema of recipes, with the components of installed plugins.
+    """Write the JSON schema of recipes, including the components of installed plugins.
 
-    Point an editor at it with the first line of a recipe: # yaml-language-server: $schema=loopkit.schema.json
+    An editor uses it if the first line of a recipe is # yaml-language-server: $schema=loopkit.schema.json
     """
     import json
 

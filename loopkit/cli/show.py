@@ -1,4 +1,4 @@
-"""``loopkit show``: a recipe with every default, or a component with its options."""
+"""``loopkit show``: show a recipe, a component, or the contract of a kind."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopkit.cli.completion import recipe_words
+from loopkit.cli.completion import complete_recipe
 from loopkit.cli.options import json_option, recipe_options
 from loopkit.errors import UserError
 
 if TYPE_CHECKING:
     from loopkit.recipe import Recipe
+    from loopkit.registry.catalog import Catalog
     from loopkit.registry.kinds import Kind
     from loopkit.registry.schema import Schema
 
 
 @click.command("show")
-@click.argument("what", metavar="RECIPE|COMPONENT", shell_complete=recipe_words)
+@click.argument("what", metavar="RECIPE|COMPONENT|KIND", shell_complete=complete_recipe)
 @recipe_options
-@click.option("--origin", is_flag=True, help="Tell where every value was written.")
+@click.option("--origin", is_flag=True, help="Show where each value of a recipe comes from.")
 @json_option
 def command(
     what: str,
@@ -31,10 +32,9 @@ def command(
     origin: bool,
     as_json: bool,
 ) -> None:
-    """Show a recipe with every default written out, or a component with its options.
+    """Show a recipe with all defaults, a component with its options, or the contract of a kind.
 
-    A component is named by its name, or by kind/name where several kinds share it: readout/norm. The name of a kind
-    shows its contract.
+    A component is given by its name, or by kind/name if several kinds share it: readout/norm.
     """
     import json
 
@@ -44,13 +44,14 @@ def command(
     from loopkit.registry.catalog import catalog
 
     if what in KINDS and not as_json and not Path(what).exists():
-        known = catalog(not no_plugins).with_files(plugins)
-        _show_kind(KINDS[what], known.names(what), [f"{kind}/{what}" for kind in KINDS if what in known.names(kind)])
+        components = catalog(not no_plugins).with_files(plugins)
+        namesakes = [f"{kind}/{what}" for kind in KINDS if what in components.names(kind)]
+        _show_kind(KINDS[what], components.names(what), namesakes)
         return
-    schemas = _named(what, catalog(not no_plugins).with_files(plugins))
+    schemas = _find_schemas(what, catalog(not no_plugins).with_files(plugins))
     if len(schemas) > 1 and not as_json:
         names = ", ".join(f"{schema.kind}/{schema.name}" for schema in schemas)
-        raise UserError(f"{what!r} is the name of several components: {names}; say which")
+        raise UserError(f"{what!r} is the name of several components; write one of {names}")
     if schemas and as_json:
         rows = [
             {"kind": s.kind, "name": s.name, "doc": s.doc, "file": str(s.file), "line": s.line, "from": str(s.provider)}
@@ -81,42 +82,32 @@ def command(
 
 
 def _show_kind(kind: Kind, names: list[str], namesakes: list[str]) -> None:
-    """The contract of a kind, from its source text, and the components that keep it."""
-    import ast
-    import inspect
-
-    from loopkit.registry.catalog import COMPONENTS
+    """Show the contract of a kind and the components of the kind."""
+    from loopkit.registry.contract import read_contract
     from loopkit.report.console import console
     from loopkit.report.pages.docstring import plain
 
-    file = COMPONENTS / f"{kind.name}.py"
-    file = file if file.is_file() else COMPONENTS / kind.name / "__init__.py"
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    contract = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.contract)
+    contract = read_contract(kind.name)
     out = console()
     out.print(kind.name, style="bold")
-    out.print(f"{kind.summary}\n\n{kind.contract}: {plain(ast.get_docstring(contract) or '')}")
-    for method in contract.body:
-        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
-            returns = f" -> {ast.unparse(method.returns)}" if method.returns else ""
-            out.print(f"\n{method.name}({ast.unparse(method.args)}){returns}", style="bold")
-            out.print(inspect.cleandoc(plain(ast.get_docstring(method) or "")))
+    out.print(f"{kind.summary}\n\n{contract.name}: {plain(contract.doc)}")
+    for member in contract.members:
+        out.print(f"\n{member.signature}", style="bold")
+        out.print(plain(member.doc))
     out.print(f"\nwiring: {', '.join(kind.wiring) or 'none'}")
     out.print(f"components: {', '.join(names)}")
     if namesakes:
         out.print(f"components with the name of the kind: {', '.join(namesakes)}")
-    out.print(f"source: {file}:{contract.lineno}", soft_wrap=True)
+    out.print(f"source: {contract.file}:{contract.line}", soft_wrap=True)
 
 
-def _named(what: str, known: object) -> list[Schema]:
+def _find_schemas(what: str, components: Catalog) -> list[Schema]:
     from loopkit.registry import KINDS
-    from loopkit.registry.catalog import Catalog
 
-    assert isinstance(known, Catalog)
     kind, slash, name = what.partition("/")
     if slash and kind in KINDS and "/" not in name and not name.endswith(".yaml"):
-        return [known.get(kind, name)]
-    return [known.get(kind, what) for kind in KINDS if what in known.names(kind)]
+        return [components.get(kind, name)]
+    return [components.get(kind, what) for kind in KINDS if what in components.names(kind)]
 
 
 def _show_component(schema: Schema) -> None:
@@ -144,8 +135,8 @@ def _show_component(schema: Schema) -> None:
     facts = [f"paper: {schema.traits['paper']}"] if "paper" in schema.traits else []
     if packages := schema.traits.get("packages"):
         missing = missing_packages(schema)
-        here = f"; not installed: {', '.join(missing)}; {remedy(missing)}" if missing else "; installed"
-        facts.append(f"needs: {', '.join(packages)}{here}")
+        state = f"; not installed: {', '.join(missing)}; {remedy(missing)}" if missing else "; installed"
+        facts.append(f"needs: {', '.join(packages)}{state}")
     out.print(
         "\n".join([*facts, f"from: {schema.provider}", f"source: {schema.file}:{schema.line}"]),
         soft_wrap=True,
@@ -153,21 +144,21 @@ def _show_component(schema: Schema) -> None:
 
 
 def _show_origins(recipe: Recipe) -> None:
-    """One line per value: key, value, and the file and line, override or default it came from."""
+    """Print each value with the file and line, the override or the default that it comes from."""
     lines = list(_leaves(recipe.values))
-    widest = max(len(".".join(path)) + len(_short(value)) for path, value in lines) + 3
+    width = max(len(".".join(path)) + len(_shorten(value)) for path, value in lines) + 3
     for path, value in lines:
-        place = path
-        while place and place not in recipe.origins:
-            place = place[:-1]
-        origin = recipe.origins.get(place)
+        key = path
+        while key and key not in recipe.origins:
+            key = key[:-1]
+        origin = recipe.origins.get(key)
         layer = "default" if origin is None or origin.layer == "default" else str(origin)
         if origin is not None and "(profile" in origin.layer:
             layer += f" {origin.layer[origin.layer.index('(profile') :]}"
-        click.echo(f"{'.'.join(path)}: {_short(value)}".ljust(min(widest, 72)) + f"  {layer}")
+        click.echo(f"{'.'.join(path)}: {_shorten(value)}".ljust(min(width, 72)) + f"  {layer}")
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False)

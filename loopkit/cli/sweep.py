@@ -1,4 +1,4 @@
-"""``loopkit sweep``: the same experiment with other values, one run for each."""
+"""``loopkit sweep``: train a recipe once for each combination of values."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from loopkit.cli.completion import recipe_words
-from loopkit.cli.options import json_option, recipe_options
+from loopkit.cli.completion import complete_recipe
+from loopkit.cli.options import json_option, recipe_options, runs_option
 from loopkit.exit_codes import ExitCode
 
 
 @click.command("sweep")
-@click.argument("recipe", shell_complete=recipe_words)
+@click.argument("recipe", shell_complete=complete_recipe)
 @recipe_options
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of the runs.")
-@click.option("--nproc", type=click.IntRange(min=1), help="Ranks of each run on this machine.")
-@click.option("--list", "only_list", is_flag=True, help="Say which runs there would be, and start none.")
+@runs_option
+@click.option("--nproc", type=click.IntRange(min=1), help="Number of ranks of each run.  [default: 1]")
+@click.option("--list", "only_list", is_flag=True, help="List the runs without starting them.")
 @json_option
 def command(
     recipe: str,
@@ -30,10 +30,10 @@ def command(
     only_list: bool,
     as_json: bool,
 ) -> None:
-    """Train every point of RECIPE's sweep block that is not done, and put all of them in one table.
+    """Train every unfinished point of RECIPE's sweep block, and show all points in one table.
 
-    All points are checked before the first one starts. What was interrupted goes on where it stopped; a run that fails
-    does not stop the others. The exit code is 1 if one failed.
+    All points are checked before the first one starts. Interrupted runs are resumed; a failed run does not stop the
+    others. The exit code is 1 if a run failed.
     """
     import json
 
@@ -50,24 +50,24 @@ def command(
     from loopkit.runs import write_json, write_text
     from loopkit.studies.sweep import SweepRuns, run_sweep
 
-    words = [recipe, *(word for name in profiles for word in ("--profile", name))]
-    words += [word for text in overrides for word in ("--set", text)]
-    words += [word for file in plugins for word in ("--plugins", str(file))]
-    words += ["--no-plugins"] if no_plugins else []
-    words += ["--nproc", str(nproc)] if nproc else []
+    arguments = [recipe, *(word for name in profiles for word in ("--profile", name))]
+    arguments += [word for text in overrides for word in ("--set", text)]
+    arguments += [word for file in plugins for word in ("--plugins", str(file))]
+    arguments += ["--no-plugins"] if no_plugins else []
+    arguments += ["--nproc", str(nproc)] if nproc else []
     try:
-        found = run_sweep(SweepRuns(points, tuple(words), runs), lambda text: click.echo(text, err=True))
+        result = run_sweep(SweepRuns(points, tuple(arguments), runs), lambda text: click.echo(text, err=True))
     except KeyboardInterrupt:
-        click.echo("\ninterrupted; the same command goes on where it stopped", err=True)
+        click.echo("\ninterrupted; run the same command to resume", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     stem = f"{points[0].recipe.name}.sweep"
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(result, indent=2))
     else:
-        console().print(sweep_report(found))
-    write_json(runs / f"{stem}.json", found)
-    write_text(runs / f"{stem}.md", f"# {stem}\n\n{sweep_markdown(found)}\n")
+        console().print(sweep_report(result))
+    write_json(runs / f"{stem}.json", result)
+    write_text(runs / f"{stem}.md", f"# {stem}\n\n{sweep_markdown(result)}\n")
     if not as_json:
         click.echo(f"\nwritten: {runs / stem}.json, {runs / stem}.md")
-    if any(row["status"] != "finished" for row in found["points"]):
+    if any(row["status"] != "finished" for row in result["points"]):
         sys.exit(ExitCode.FAILED)

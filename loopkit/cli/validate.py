@@ -1,4 +1,4 @@
-"""``loopkit validate``: everything that is wrong with recipes, at once."""
+"""``loopkit validate``: check recipes and report all problems at once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopkit.cli.completion import recipe_words
+from loopkit.cli.completion import complete_recipe
 from loopkit.cli.options import json_option, recipe_options
 from loopkit.errors import UserError
 from loopkit.exit_codes import ExitCode
+from loopkit.plural import plural
 
 if TYPE_CHECKING:
     from loopkit.recipe import Problem, Recipe
 
 
 @click.command("validate")
-@click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...", shell_complete=recipe_words)
+@click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...", shell_complete=complete_recipe)
 @recipe_options
-@click.option("--build", is_flag=True, help="Also build each model and run a narrow twin of it; this imports torch.")
+@click.option("--build", is_flag=True, help="Also build each model and run a narrow version of it; imports torch.")
 @json_option
 def command(
     recipes: tuple[str, ...],
@@ -32,11 +33,11 @@ def command(
     build: bool,
     as_json: bool,
 ) -> None:
-    """Check recipes, each with all its profiles and points of its sweep, without running anything.
+    """Check recipes with all their profiles and sweep points, without running them.
 
-    RECIPE is a path or the name of a shipped recipe. With --profile or --set, that combination alone is checked.
-    The exit code is 2 if anything is wrong. A package that a component needs and this machine lacks is only warned of:
-    the recipe may run elsewhere.
+    RECIPE is a path or the name of a shipped recipe. With --profile or --set, only that combination is checked. The
+    exit code is 2 if there is a problem. A missing package of a component is only a warning, because the recipe may
+    run on another machine.
     """
     import json
 
@@ -46,26 +47,26 @@ def command(
     from loopkit.recipe.validation.packages import package_cautions
     from loopkit.recipe.validation.warnings import ineffective
 
-    found: list[Problem] = []
-    good: list[Recipe] = []
+    problems: list[Problem] = []
+    valid: list[Recipe] = []
     for recipe in recipes:
         try:
             if profiles or overrides:
-                good.append(load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins))
+                valid.append(load_recipe(recipe, profiles, overrides, plugins=plugins, installed=not no_plugins))
                 continue
             for item in profiles_of(recipe, plugins=plugins, installed=not no_plugins):
                 if isinstance(item, RecipeError):
-                    found += item.problems
+                    problems += item.problems
                 else:
-                    good.append(item)
-            found += sweep_problems(recipe, plugins=plugins, installed=not no_plugins)
+                    valid.append(item)
+            problems += sweep_problems(recipe, plugins=plugins, installed=not no_plugins)
         except RecipeError as error:
-            found += error.problems
-    found = RecipeError(found).problems
+            problems += error.problems
+    problems = RecipeError(problems).problems
     if build:
-        found += _build_problems(good)
-    lines = [line for recipe in good for line in package_cautions(recipe)]
-    lines += [f"{recipe.name}: {line}" for recipe in good for line in ineffective(recipe)]
+        problems += _build_problems(valid)
+    lines = [line for recipe in valid for line in package_cautions(recipe)]
+    lines += [f"{recipe.name}: {line}" for recipe in valid for line in ineffective(recipe)]
     cautions = list(dict.fromkeys(lines))
     if as_json:
         rows = [
@@ -76,21 +77,21 @@ def command(
                 "message": p.message,
                 "hint": p.hint,
             }
-            for p in found
+            for p in problems
         ]
         click.echo(json.dumps({"recipes": list(recipes), "problems": rows, "cautions": cautions}, indent=2))
     else:
         for line in cautions:
             click.echo(f"warning: {line}", err=True)
-        if found:
-            raise RecipeError(found)
-        click.echo(f"{len(recipes)} recipe{'s' if len(recipes) > 1 else ''}, no problem")
-    if found:
+        if problems:
+            raise RecipeError(problems)
+        click.echo(f"{plural(len(recipes), 'recipe')}, no problem")
+    if problems:
         sys.exit(ExitCode.USER_ERROR)
 
 
 def _build_problems(recipes: Sequence[Recipe]) -> list[Problem]:
-    """What is found when each recipe's model is built and run, in the order of the recipes."""
+    """Build and run the model of each recipe, and return the problems in the order of the recipes."""
     from loopkit.evaluation.audit.preflight import preflight
     from loopkit.recipe import Origin, Problem
 
@@ -99,6 +100,6 @@ def _build_problems(recipes: Sequence[Recipe]) -> list[Problem]:
         try:
             preflight(recipe)
         except Exception as error:  # a plugin may raise anything
-            said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            problems.append(Problem(Origin(recipe.name), (), said))
+            message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            problems.append(Problem(Origin(recipe.name), (), message))
     return problems

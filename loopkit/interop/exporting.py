@@ -1,30 +1,36 @@
-"""A run becomes a checkpoint folder in Hugging Face form: the one that it came from, or a new one."""
+"""Write a run as a checkpoint folder in Hugging Face form: the one that it was imported from, or a new one."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
+from torch import Tensor
 
 from loopkit.components.tokenizer import load_tokenizer
 from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.trained_run import choose_checkpoint
-from loopkit.interop.cast import cast
-from loopkit.interop.importing import on_meta, plain_model, shapes_of
-from loopkit.interop.layout import TYPES, WORDS
-from loopkit.interop.published import sha256
-from loopkit.interop.source_snapshot import Keepsake
-from loopkit.interop.tables import table_bytes
-from loopkit.interop.target import Target, new_folder, reexport
-from loopkit.interop.tensor_file import TensorFile, write_tensors
-from loopkit.interop.weight_map import Shape
-from loopkit.runs import CheckpointProblem, RunFolder, write_json
+from loopkit.interop.export_plan import ExportPlan, plan_new, plan_update
+from loopkit.interop.importing import meta_model, native_shapes, plain_model
+from loopkit.interop.published import CONFIG, tensor_errors
+from loopkit.interop.source_files import SourceFiles
+from loopkit.runs import CheckpointProblem, RunFolder, read_provenance, write_json
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS
 from loopkit.runs.resolved import load_resolved
+
+SHARD = "5GB"
+"""Largest weight file; a larger model gets several and an index."""
+
+OPTIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Values of ``--dtype``, as ``config.json`` writes them."""
+
+DTYPES = {name: getattr(torch, name) for name in ("float64", *OPTIONS.values())}
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,10 @@ class Exported:
         path: The folder.
         form: Name of its form.
         step: Optimizer steps after which the run's checkpoint was written.
-        unchanged: Whether it is, byte for byte, the folder that the run's model was imported from.
-        types: Types of its tensors, as configurations say them.
+        unchanged: Whether tensors and configuration are those of the imported folder.
+        types: Types of its tensors, as ``config.json`` writes them.
         notes: What the user should know.
-        warnings: What is wrong with newer checkpoints, if anything.
+        warnings: Problems of newer checkpoints.
     """
 
     path: Path
@@ -61,19 +67,22 @@ def export_run(
 ) -> Exported:
     """Write the model of a run in Hugging Face form.
 
+    The tensors and the configuration of an imported run that was not trained are those of the imported folder.
+
     Args:
         run: Its folder or name; None takes the newest.
-        out: The folder to write; it appears whole or not at all.
-        step: The checkpoint after so many optimizer steps; None takes the newest whole one.
-        dtype: ``fp32``, ``bf16`` or ``fp16``; None keeps the types of the imported folder, and is fp32 otherwise.
-        plugins: Files with further components, beside those that the run was made with.
-        root: Where runs lie.
+        out: The folder to write; it appears complete or not at all.
+        step: Optimizer step of the checkpoint; None takes the newest complete one.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; None keeps the types of imported weights, and writes trained ones in the
+            type that the imported ``config.json`` states, or in fp32.
+        plugins: Files with components, in addition to those of the run.
+        root: Folder of the runs.
 
     Raises:
-        UserError: If ``out`` is there.
+        UserError: If ``out`` exists, or a kept file is missing.
         NoRun: If there is no such run.
         CheckpointProblem: If the checkpoint is missing or damaged.
-        Unsayable: If no published form can say the model, naming the components at fault.
+        NotRepresentable: If no published form can represent the model; it names the components.
     """
     if out.exists():
         raise UserError(f"{out} already exists; give the exported model another folder with --out")
@@ -81,62 +90,69 @@ def export_run(
     checkpoint, warnings = choose_checkpoint(folder, step)
     recipe = load_resolved(folder.resolved, checkpoint, plugins=plugins)
     tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
-    model = on_meta(recipe, tokenizer)
-    weights, shapes = TensorFile(checkpoint.path / WEIGHTS), shapes_of(model)
-    if shapes != {name: entry.shape for name, entry in weights.header.entries.items()}:
-        raise CheckpointProblem(f"{weights.path}: its tensors are not those of {folder.resolved}")
-    plain, keepsake, kind = plain_model(recipe, model), Keepsake.of(folder), None if dtype is None else TYPES[dtype]
-    if keepsake is None:
-        target = new_folder(recipe, plain, tokenizer, kind or "F32")
-    else:
-        target = reexport(keepsake, recipe, plain, kind)
-    if unfit := target.links.unfit(shapes):
-        raise AssertionError(f"form {target.form.name}: " + "; ".join(unfit))
-    hashes = _write(target, out, weights, shapes, folder.imported)
-    unchanged = False
-    if keepsake is not None and not target.values:
-        unchanged = hashes == {name: shard.sha256 for name, shard in keepsake.shards.items()}
-        assert unchanged or sha256(weights.path) != keepsake.weights, "weights that nobody trained have changed"
-    types = tuple(WORDS[kind] for kind in target.types)
-    notes = target.notes + (() if unchanged else target.caveats) + _rounding(target, weights)
-    return Exported(out, target.form.name, checkpoint.step, unchanged, types, notes, tuple(warnings))
+    model = meta_model(recipe, tokenizer)
+    with tensor_errors(checkpoint.path / WEIGHTS, "read"):
+        native = load_file(checkpoint.path / WEIGHTS)
+    if native_shapes(model) != {name: tuple(tensor.shape) for name, tensor in native.items()}:
+        raise CheckpointProblem(f"{checkpoint.path / WEIGHTS}: its tensors are not those of {folder.resolved}")
+    source, plain = SourceFiles.of(folder), plain_model(recipe, model)
+    plan = plan_new(recipe, plain, tokenizer) if source is None else plan_update(source, recipe, plain)
+    if problems := plan.weight_map.problems(native_shapes(model)):
+        raise AssertionError(f"form {plan.form.name}: " + "; ".join(problems))
+
+    imported = read_provenance(folder.provenance)["sessions"][-1]["status"] == "imported"
+    chosen = OPTIONS.get(dtype or "", None if imported else _stated_dtype(plan))
+    tensors = plan.weight_map.to_published(native)
+    if chosen is not None:
+        tensors = {name: tensor.to(DTYPES[chosen]) for name, tensor in tensors.items()}
+    buffers = _buffers(plan, {} if source is None else source.buffers)
+    config = dict(plan.config)
+    if dtype is not None:
+        buffers = {name: tensor.to(DTYPES[OPTIONS[dtype]]) for name, tensor in buffers.items()}
+        config |= {key: OPTIONS[dtype] for key in ("dtype", "torch_dtype") if key in config}
+    _write(plan, config, tensors | buffers, out)
+    stored, written = _type_names(native), _type_names(tensors)
+    unchanged = imported and plan.changed_keys == () and stored == written
+    notes = plan.notes if unchanged else plan.notes + plan.caveats
+    if stored != written:
+        notes += (f"the run's weights are {', '.join(stored)}; they are written as {', '.join(written)}",)
+    types = _type_names(tensors | buffers)
+    return Exported(out, plan.form.name, checkpoint.step, unchanged, types, notes, tuple(warnings))
 
 
-def _write(target: Target, out: Path, weights: TensorFile, shapes: dict[str, Shape], imported: Path) -> dict[str, str]:
-    """Fill a folder and give it its name; the SHA-256 of every weight file."""
-    pieces, tables = target.links.of_theirs(shapes), target.links.tables
+def _stated_dtype(plan: ExportPlan) -> str:
+    """The type that a configuration states for its weights; float32 if it states none that loopkit writes."""
+    stated = str(plan.config.get("dtype") or plan.config.get("torch_dtype"))
+    return stated if stated in DTYPES else "float32"
+
+
+def _buffers(plan: ExportPlan, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors without weights: the stored ones if they still follow from the configuration, else computed."""
+    return {
+        name: stored[name] if name in stored and buffer.matches(stored[name]) else buffer.compute()
+        for name, buffer in plan.weight_map.buffers.items()
+    }
+
+
+def _write(plan: ExportPlan, config: dict, tensors: dict[str, Tensor], out: Path) -> None:
+    """Fill a folder and give it its name."""
     work = out.with_name(f".{out.name}.partial")
     remove_folder(work)
     try:
-        with file_errors(out, "written"):
+        with tensor_errors(out, "written"):
             work.mkdir(parents=True)
-            for name, path in target.copied.items():
+            for name, path in plan.copied.items():
                 shutil.copyfile(path, work / name)
-        for name, value in target.values.items():
+        for name, value in {CONFIG: config, **plan.objects}.items():
             write_json(work / name, value)
-        types = {name: entry.dtype for header in target.headers.values() for name, entry in header.entries.items()}
-
-        def content(name: str) -> Iterator[np.ndarray]:
-            if name in tables:
-                yield from table_bytes(tables[name], name, types[name], imported)
-                return
-            for piece in pieces[name]:
-                raw = weights.read(piece.name, piece.start, piece.stop)
-                yield from cast(raw, weights.header.entries[piece.name].dtype, types[name])
-
+        with tensor_errors(out, "written"):
+            save_torch_state_dict(tensors, work, max_shard_size=SHARD)
         with file_errors(out, "written"):
-            hashes = {file: write_tensors(work / file, header, content) for file, header in target.headers.items()}
             publish_folder(work, out)
     except BaseException:
         remove_folder(work)
         raise
-    return hashes
 
 
-def _rounding(target: Target, weights: TensorFile) -> tuple[str, ...]:
-    """What is said where numbers are written in another type than the run has them."""
-    have = {WORDS[entry.dtype] for entry in weights.header.entries.values()}
-    written = {WORDS[kind] for kind in target.types}
-    if have == written:
-        return ()
-    return (f"the run's weights are {', '.join(sorted(have))}; they are written as {', '.join(sorted(written))}",)
+def _type_names(tensors: dict[str, Tensor]) -> tuple[str, ...]:
+    return tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}))

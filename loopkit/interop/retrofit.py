@@ -1,10 +1,10 @@
-"""A pretrained model of one stack, turned into prelude, core and coda: which of its layers go where.
+"""Turn a pretrained model of one stack into prelude, core and coda.
 
-The first layers make the prelude, the last the coda, those before the coda the core; what lies between prelude and core
-is dropped. State and input meet in a new matrix that passes the input on at first, so that one loop is the chosen
-layers one after the other.
+The first layers form the prelude, the last the coda, those before the coda the core; layers between prelude and core
+are dropped. A new matrix combines state and input. Its initial value passes only the input, so that one loop applies
+the chosen layers in order.
 
-Paper: arXiv:2511.07384. It does not say what its matrix begins as; the first state is Huginn's.
+Paper: arXiv:2511.07384, which does not state the initial value of the matrix; the first state is Huginn's.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
+import torch
 
 from loopkit.errors import UserError
-from loopkit.interop.architectures import Reading
-from loopkit.interop.weight_map import Link, Links
+from loopkit.interop.architectures import ParsedConfig
+from loopkit.interop.weight_map import TensorGroup, WeightMap
 
 STAGES = ("prelude", "core", "coda")
 EXAMPLES = "write prelude=4,core=8,coda=4, or with layer numbers, prelude=0-3,core=10-17,coda=18-21"
-_PART = re.compile(r"(prelude|core|coda)=(?:(\d+)-(\d+)|(\d+))")
+_STAGE = re.compile(r"(prelude|core|coda)=(?:(\d+)-(\d+)|(\d+))")
 
 
 @dataclass(frozen=True)
@@ -36,52 +36,54 @@ class Retrofit:
 
     @classmethod
     def parse(cls, text: str, layers: int) -> Retrofit:
-        """Read what a user asks for.
+        """Parse the option.
 
         Args:
             text: A count or a range of layer numbers for each stage, such as ``prelude=4,core=8,coda=4``.
-            layers: Layers that the model has.
+            layers: Number of layers of the model.
 
         Raises:
-            ValueError: If it cannot be read, or the model has no such layers.
+            UserError: If the text is malformed, or the model has no such layers.
         """
-        found: dict[str, tuple[int, int] | int] = {}
+        stages: dict[str, tuple[int, int] | int] = {}
         for part in text.split(","):
-            match = _PART.fullmatch(part.strip())
-            if match is None or match[1] in found:
-                raise UserError(f"--retrofit {text!r}: {part.strip()!r} is no stage with its layers; {EXAMPLES}")
-            found[match[1]] = int(match[4]) if match[4] else (int(match[2]), int(match[3]))
-        if missing := [stage for stage in STAGES if stage not in found]:
+            match = _STAGE.fullmatch(part.strip())
+            if match is None or match[1] in stages:
+                raise UserError(f"--retrofit {text!r}: {part.strip()!r} is not a stage with its layers; {EXAMPLES}")
+            stages[match[1]] = int(match[4]) if match[4] else (int(match[2]), int(match[3]))
+        if missing := [stage for stage in STAGES if stage not in stages]:
             raise UserError(f"--retrofit {text!r}: {missing[0]} is missing; {EXAMPLES}")
-        chosen = cls(**_ranges(found, layers))
+        chosen = cls(**_ranges(stages, layers))
         if not chosen.core:
-            raise UserError(f"--retrofit {text!r}: the core has no layer; {EXAMPLES}")
+            raise UserError(f"--retrofit {text!r}: the core needs a layer; {EXAMPLES}")
         order = [number for stage in STAGES for number in getattr(chosen, stage)]
         if order != sorted(set(order)) or (order and (order[0] < 0 or order[-1] >= layers)):
-            shown = ", ".join(f"{stage} {_shown(getattr(chosen, stage))}" for stage in STAGES)
+            ranges = ", ".join(f"{stage} {_format(getattr(chosen, stage))}" for stage in STAGES)
             raise UserError(
-                f"--retrofit {text!r} asks for {shown}: layers must rise from 0 to {layers - 1}, each used once"
+                f"--retrofit {text!r} means {ranges}: layers must rise from 0 to {layers - 1}, each used once"
             )
         return chosen
 
     @property
-    def where(self) -> dict[int, tuple[str, int]]:
-        """Stage and place of every layer that is used."""
+    def places(self) -> dict[int, tuple[str, int]]:
+        """Stage and index in it of every layer that is used."""
         return {number: (stage, place) for stage in STAGES for place, number in enumerate(getattr(self, stage))}
 
 
-def retrofitted(reading: Reading, links: Links, chosen: Retrofit, loops: int) -> tuple[Reading, Links]:
-    """The looped model, and where its tensors come from.
+def retrofit_model(
+    parsed: ParsedConfig, weight_map: WeightMap, chosen: Retrofit, loops: int
+) -> tuple[ParsedConfig, WeightMap]:
+    """Build the configuration and the weight map of the looped model.
 
     Args:
-        reading: The model as it was published: all layers in the core.
-        links: Its tensors.
-        chosen: Which layers go where.
-        loops: Loops that the new model runs unless told otherwise.
+        parsed: The published model: all layers in the core.
+        weight_map: Its tensors.
+        chosen: The layers of each stage.
+        loops: Loops that the new model runs by default.
     """
-    width, layers = reading.model["width"], int(reading.model["core"])
+    width, layers = parsed.model["width"], int(parsed.model["core"])
     model: Mapping[str, Any] = {
-        **reading.model,
+        **parsed.model,
         "prelude": {"layers": len(chosen.prelude)},
         "core": len(chosen.core),
         "coda": {"layers": len(chosen.coda)},
@@ -89,46 +91,46 @@ def retrofitted(reading: Reading, links: Links, chosen: Retrofit, loops: int) ->
         "injection": {"type": "concat", "first": "input"},
     }
     moved, dropped = [], []
-    for link in links.links:
-        number = re.match(r"core\.blocks\.(\d+)\.", link.ours[0])
+    for group in weight_map.groups:
+        number = re.match(r"core\.blocks\.(\d+)\.", group.native[0])
         if number is None:
-            moved.append(link)
-        elif int(number[1]) in chosen.where:
-            moved.append(_moved(link, int(number[1]), chosen))
+            moved.append(group)
+        elif int(number[1]) in chosen.places:
+            moved.append(_move(group, int(number[1]), chosen))
         else:
-            dropped += [name for name, _ in link.theirs]
-    left = [number for number in range(layers) if number not in chosen.where]
+            dropped += [name for name, _ in group.published]
+    remaining = [number for number in range(layers) if number not in chosen.places]
     notes = (
-        f"prelude {_shown(chosen.prelude)}, core {_shown(chosen.core)}, coda {_shown(chosen.coda)}; "
-        + (f"layers {', '.join(map(str, left))} are dropped" if left else "no layer is dropped"),
-        "injection.mix is new: it passes the input on, and no state, until it is trained",
+        f"prelude {_format(chosen.prelude)}, core {_format(chosen.core)}, coda {_format(chosen.coda)}; "
+        + (f"layers {', '.join(map(str, remaining))} are dropped" if remaining else "no layer is dropped"),
+        "injection.mix is new: before training it passes only the input, so further loops change nothing",
     )
-    made = {"injection.mix.weight": np.eye(width, 2 * width, width, dtype=np.float32)}
+    new = {"injection.mix.weight": torch.cat([torch.zeros(width, width), torch.eye(width)], dim=1)}
     return (
-        replace(reading, model=model, loops=loops, notes=reading.notes + notes),
-        replace(links, links=tuple(moved), dropped=frozenset(dropped), made=made),
+        replace(parsed, model=model, loops=loops, notes=parsed.notes + notes),
+        replace(weight_map, groups=tuple(moved), dropped=frozenset(dropped), new=new),
     )
 
 
-def _ranges(found: Mapping[str, tuple[int, int] | int], layers: int) -> dict[str, range]:
-    """Counts as ranges: the first for the prelude, the last for the coda, those before the coda for the core."""
+def _ranges(stages: Mapping[str, tuple[int, int] | int], num_layers: int) -> dict[str, range]:
+    """Turn counts into ranges: the first layers, the last, and for the core those before the coda."""
     ranges: dict[str, range] = {}
-    end = layers
+    end = num_layers
     for stage in ("coda", "core", "prelude"):
-        wanted = found[stage]
-        if isinstance(wanted, tuple):
-            ranges[stage] = range(wanted[0], wanted[1] + 1)
+        layers = stages[stage]
+        if isinstance(layers, tuple):
+            ranges[stage] = range(layers[0], layers[1] + 1)
         else:
-            ranges[stage] = range(wanted) if stage == "prelude" else range(end - wanted, end)
+            ranges[stage] = range(layers) if stage == "prelude" else range(end - layers, end)
         end = ranges[stage].start if ranges[stage] else end
     return ranges
 
 
-def _moved(link: Link, number: int, chosen: Retrofit) -> Link:
-    stage, place = chosen.where[number]
+def _move(group: TensorGroup, number: int, chosen: Retrofit) -> TensorGroup:
+    stage, place = chosen.places[number]
     old, new = f"core.blocks.{number}.", f"{stage}.blocks.{place}."
-    return replace(link, ours=tuple(new + name.removeprefix(old) for name in link.ours))
+    return replace(group, native=tuple(new + name.removeprefix(old) for name in group.native))
 
 
-def _shown(numbers: range) -> str:
+def _format(numbers: range) -> str:
     return f"{numbers.start}-{numbers.stop - 1}" if numbers else "none"

@@ -1,4 +1,4 @@
-"""The tokenizer of an imported model: its own or another, with every token that ends a text."""
+"""Choose the tokenizer of an imported model, with every end token that the model states."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GENERATION = "generation_config.json"
 
 @dataclass(frozen=True)
 class ChosenTokenizer:
-    """A tokenizer and how a recipe writes it.
+    """A tokenizer and its section in a recipe.
 
     Args:
         plain: The ``data.tokenizer`` section.
-        tokenizer: What it builds.
+        tokenizer: The tokenizer of this section.
         notes: What the user should know.
     """
 
@@ -30,66 +30,72 @@ class ChosenTokenizer:
     notes: tuple[str, ...] = ()
 
 
-def choose_tokenizer(published: Published, own: Path, shown: str, wanted: str | None, rows: int) -> ChosenTokenizer:
-    """The tokenizer of an imported model.
+def choose_tokenizer(
+    published: Published, files: Path, relative: str, option: str | None, vocabulary: int
+) -> ChosenTokenizer:
+    """Choose the tokenizer of an imported model.
 
     Args:
         published: The model's folder.
-        own: Where the run keeps the folder's files.
-        shown: That place as the run's recipe names it.
-        wanted: A tokenizer.json, a folder with one, or the name of a tokenizer of loopkit; None takes the folder's own,
-            or token numbers as text where it has none.
-        rows: Rows of the model's token table.
+        files: Folder of the run with the kept files.
+        relative: The same, relative to the run, as its recipe writes it.
+        option: A tokenizer.json, a folder with one, or the name of a tokenizer of loopkit; None takes the folder's own,
+            or token numbers as text if it has none.
+        vocabulary: Rows of the model's token table.
 
     Raises:
         PublishedError: If the folder's end tokens are not token numbers.
+        UserError: If the tokenizer learns its vocabulary from a text.
     """
     ends = end_tokens(published)
-    if wanted is not None and not Path(wanted).exists():
-        plain: dict[str, Any] = {"type": wanted}
-        made: Tokenizer = component("tokenizer", plain).build()
-        if made.fit_on:
-            raise UserError(f"--tokenizer {wanted} learns its vocabulary from a text; give one that is fixed")
-        return ChosenTokenizer(plain, made)
-    if wanted is None and not (own / "tokenizer.json").is_file():
-        plain = {"type": "numbers", "size": rows} | ({"ends": list(ends)} if ends else {})
-        note = f"{published.path} has no tokenizer.json: text is token numbers; --tokenizer gives it another"
+    if option is not None and not Path(option).exists():
+        plain: dict[str, Any] = {"type": option}
+        tokenizer: Tokenizer = component("tokenizer", plain).build()
+        if tokenizer.fit_on:
+            raise UserError(f"--tokenizer {option} learns its vocabulary from a text; give one with a fixed vocabulary")
+        return ChosenTokenizer(plain, tokenizer)
+    if option is None and not (files / "tokenizer.json").is_file():
+        plain = {"type": "numbers", "size": vocabulary} | ({"ends": list(ends)} if ends else {})
+        note = f"{published.path} has no tokenizer.json, so text is token numbers; --tokenizer chooses another"
         return ChosenTokenizer(plain, component("tokenizer", plain).build(), (note,))
-    path = own if wanted is None else Path(wanted).resolve()
+    path = files if option is None else Path(option).resolve()
     plain = {"type": "huggingface", "path": str(path)}
-    made = component("tokenizer", plain).build()
-    options, notes = _end_options(made, ends)
-    if options:
-        made = component("tokenizer", plain | options).build()
-    return ChosenTokenizer(plain | {"path": shown if wanted is None else str(path)} | options, made, notes)
+    tokenizer = component("tokenizer", plain).build()
+    end_options, notes = _end_options(tokenizer, ends)
+    if end_options:
+        tokenizer = component("tokenizer", plain | end_options).build()
+    written = {"path": relative if option is None else str(path)}
+    return ChosenTokenizer(plain | written | end_options, tokenizer, notes)
 
 
 def end_tokens(published: Published) -> tuple[int, ...]:
-    """The tokens at which the published model stops: those of generation_config.json, else of config.json.
+    """Return the end tokens of the published model: those of generation_config.json, else of config.json.
 
     Raises:
         PublishedError: If they are not token numbers.
     """
     for name in (GENERATION, CONFIG):
-        if name not in published.kept:
+        if name not in published.files:
             continue
         stated = read_object(published.path / name).get("eos_token_id")
         if stated is None:
             continue
         ends = stated if isinstance(stated, list) else [stated]
         if not all(isinstance(end, int) and not isinstance(end, bool) and end >= 0 for end in ends):
-            raise PublishedError(f"{published.path / name}: eos_token_id is {stated!r}, not a token number or a list")
+            raise PublishedError(
+                f"{published.path / name}: eos_token_id is {stated!r}; it must be a token number or a list"
+            )
         return tuple(dict.fromkeys(ends))
     return ()
 
 
 def _end_options(tokenizer: Tokenizer, ends: Sequence[int]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Options that make a tokenizer end texts at these tokens as well, and a note on those that it does not have."""
-    texts = {end: tokenizer.token(end) for end in ends}  # type: ignore[attr-defined]
-    strange = [end for end, text in texts.items() if text is None]
-    notes = tuple(f"eos_token_id {end} is not a token of the tokenizer, so no text ends there" for end in strange)
-    others = [text for end, text in texts.items() if text is not None and end != tokenizer.eos]
+    """Return the options that add end tokens to a tokenizer, and a note on each that it does not have."""
+    tokens = {end: tokenizer.token(end) for end in ends}  # type: ignore[attr-defined]
+    unknown = [end for end, token in tokens.items() if token is None]
+    notes = tuple(f"eos_token_id {end} is not a token of the tokenizer and is ignored" for end in unknown)
+    additional = [token for end, token in tokens.items() if token is not None and end != tokenizer.eos]
     options: dict[str, Any] = {}
-    if tokenizer.eos is None and others:
-        options["eos"], *others = others
-    return options | ({"other_ends": others} if others else {}), notes
+    if tokenizer.eos is None and additional:
+        options["eos"], *additional = additional
+    return options | ({"other_ends": additional} if additional else {}), notes

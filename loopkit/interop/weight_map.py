@@ -1,146 +1,142 @@
-"""Which tensors of a published model are which of ours, and how the numbers of one lie in the other."""
+"""Which tensors of a published model are which of a run's, and how the numbers of one lie in the other.
+
+*Published* tensors have the names of the form, *native* tensors those of loopkit's model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-import numpy as np
+import torch
+from torch import Tensor
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Link:
-    """The rows of some of their tensors, one below another, are the rows of some of ours, one below another.
+class TensorGroup:
+    """Published tensors whose rows, one below another, are the rows of some native tensors.
 
-    So a fused projection is three of theirs and one of ours, or the reverse, and a plain renaming is one and one. Rows
-    one below another are neighbours in memory: the bytes of both sides are the same.
+    A renaming has one tensor on each side, a fused projection three published and one native, a split one the reverse.
 
     Args:
-        theirs: Name and shape of each of theirs.
-        ours: Names of ours.
-        flat: Only the order of the numbers is the same; the shapes of the two sides differ.
+        published: Name and shape of each published tensor.
+        native: Names of the native tensors.
+        reshaped: Only the order of the numbers is the same; the shapes of the two sides differ.
     """
 
-    theirs: tuple[tuple[str, Shape], ...]
-    ours: tuple[str, ...]
-    flat: bool = False
+    published: tuple[tuple[str, Shape], ...]
+    native: tuple[str, ...]
+    reshaped: bool = False
 
 
-def same(theirs: str, shape: Shape, ours: str) -> Link:
-    """A tensor that has another name and is otherwise equal."""
-    return Link(((theirs, shape),), (ours,))
+def renamed(published: str, shape: Shape, native: str) -> TensorGroup:
+    """A tensor that differs only in its name."""
+    return TensorGroup(((published, shape),), (native,))
 
 
 @dataclass(frozen=True)
-class DerivedTensor:
-    """A tensor of theirs that holds no weights, but numbers that follow from the configuration.
+class Buffer:
+    """A published tensor without weights: its numbers follow from the configuration.
 
     Args:
         shape: Its shape.
-        make: Makes it, in fp32.
+        compute: Computes it, in fp32.
     """
 
     shape: Shape
-    make: Callable[[], np.ndarray]
+    compute: Callable[[], Tensor]
+
+    def difference(self, stored: Tensor) -> float:
+        """The largest difference to a stored tensor of this shape, relative to 1 + the size of the number."""
+        expected = self.compute().double()
+        error = ((stored.double() - expected).abs() / (1 + expected.abs())).max().item()
+        return error if error == error else float("inf")
+
+    def matches(self, stored: Tensor) -> bool:
+        """Whether a stored tensor is this buffer, within the rounding of its type and of another machine's cosine."""
+        tolerance = {torch.float16: 1e-2, torch.bfloat16: 2e-2}.get(stored.dtype, 1e-4)
+        return tuple(stored.shape) == self.shape and self.difference(stored) <= tolerance
 
 
 @dataclass(frozen=True)
-class Links:
+class WeightMap:
     """All tensors of a model.
 
     Args:
-        links: Every tensor of both sides, each in one link.
-        copies: Names of theirs that hold a tensor a second time, with the name of the first.
-        tables: Names of theirs that hold no weights.
-        dropped: Names of theirs that have no place in our model.
-        made: Tensors of ours that have none in theirs, in fp32.
+        groups: Every tensor of both sides, each in one group.
+        aliases: Published names that repeat a tensor, with the name of the first.
+        buffers: Published tensors without weights, by name.
+        dropped: Published names without a place in the native model.
+        new: Native tensors without a published one.
     """
 
-    links: tuple[Link, ...]
-    copies: Mapping[str, str]
-    tables: Mapping[str, DerivedTensor] = field(default_factory=dict)
+    groups: tuple[TensorGroup, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
-    made: Mapping[str, np.ndarray] = field(default_factory=dict)
+    new: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
-    def theirs(self) -> dict[str, Shape]:
-        """Every tensor of theirs but the copies, with its shape."""
-        return {name: shape for link in self.links for name, shape in link.theirs}
+    def published(self) -> dict[str, Shape]:
+        """Every published tensor with weights, aliases left out, with its shape."""
+        return {name: shape for group in self.groups for name, shape in group.published}
 
-    def unfit(self, ours: Mapping[str, Shape]) -> list[str]:
-        """What of our model has no place in these links, or does not fit; empty where all is well."""
-        linked = {name for link in self.links for name in link.ours} | set(self.made)
-        found = [f"{name}: no tensor of theirs belongs to it" for name in ours if name not in linked]
-        for link in self.links:
-            names = ", ".join(link.ours)
-            if missing := [name for name in link.ours if name not in ours]:
-                found.append(f"{', '.join(missing)}: the model has no such tensor")
-            elif link.flat:
-                counts = [sum(map(prod, side)) for side in ((s for _, s in link.theirs), (ours[n] for n in link.ours))]
-                if counts[0] != counts[1]:
-                    found.append(f"{names}: {counts[1]} numbers, theirs are {counts[0]}")
-            elif _stacked(shape for _, shape in link.theirs) != _stacked(ours[name] for name in link.ours):
-                shapes = " + ".join(str(list(shape)) for _, shape in link.theirs)
-                found.append(f"{names}: {[list(ours[name]) for name in link.ours]} is not {shapes}")
-        return found
+    @property
+    def names(self) -> set[str]:
+        """Every published name that this map accounts for."""
+        return {*self.published, *self.aliases, *self.buffers, *self.dropped}
 
-    def of_ours(self, ours: Mapping[str, Shape]) -> dict[str, list[TensorSlice]]:
-        """For each of our tensors, the pieces of theirs that make it up."""
-        return self._pieces(ours, backward=False)
+    def to_native(self, read: Callable[[str], Tensor], shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+        """Convert published tensors to native ones.
 
-    def of_theirs(self, ours: Mapping[str, Shape]) -> dict[str, list[TensorSlice]]:
-        """For each of their tensors, copies included, the pieces of ours that make it up."""
-        found = self._pieces(ours, backward=True)
-        return found | {copy: found[first] for copy, first in self.copies.items()}
+        Args:
+            read: Returns a published tensor by name.
+            shapes: Shape of every native tensor.
+        """
+        native = dict(self.new)
+        for group in self.groups:
+            native |= _restack([read(name) for name, _ in group.published], {n: shapes[n] for n in group.native})
+        return native
 
-    def _pieces(self, ours: Mapping[str, Shape], backward: bool) -> dict[str, list[TensorSlice]]:
-        found: dict[str, list[TensorSlice]] = {}
-        for link in self.links:
-            theirs = [(name, prod(shape)) for name, shape in link.theirs]
-            mine = [(name, prod(ours[name])) for name in link.ours]
-            wanted, given = (theirs, mine) if backward else (mine, theirs)
-            found |= _overlaps(wanted, given)
-        return found
+    def to_published(self, native: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Convert native tensors to published ones, without aliases and buffers."""
+        published: dict[str, Tensor] = {}
+        for group in self.groups:
+            published |= _restack([native[name] for name in group.native], dict(group.published))
+        return published
 
-
-@dataclass(frozen=True)
-class TensorSlice:
-    """Neighbouring numbers of one tensor.
-
-    Args:
-        name: The tensor.
-        start: The first of them.
-        stop: The one after the last.
-    """
-
-    name: str
-    start: int
-    stop: int
+    def problems(self, native: Mapping[str, Shape]) -> list[str]:
+        """List the native tensors that this map leaves out or whose shapes do not fit."""
+        mapped = {name for group in self.groups for name in group.native} | set(self.new)
+        problems = [f"{name}: no published tensor belongs to it" for name in native if name not in mapped]
+        for group in self.groups:
+            if missing := [name for name in group.native if name not in native]:
+                problems.append(f"{', '.join(missing)}: the model has no such tensor")
+                continue
+            left, right = [shape for _, shape in group.published], [native[name] for name in group.native]
+            measure = _count if group.reshaped else _stack
+            if measure(left) != measure(right):
+                problems.append(f"{', '.join(group.native)}: the shapes {right} do not hold the published {left}")
+        return problems
 
 
-def _stacked(shapes: Iterable[Shape]) -> tuple[int, set[Shape]]:
-    """Rows of tensors one below another, and the shapes that one row has."""
-    listed = [shape or (1,) for shape in shapes]
-    return sum(shape[0] for shape in listed), {shape[1:] for shape in listed}
+def _restack(tensors: list[Tensor], shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+    """Lay the numbers of some tensors end to end and cut them into tensors of other shapes."""
+    flat = tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat([tensor.reshape(-1) for tensor in tensors])
+    parts = flat.split([prod(shape) for shape in shapes.values()])
+    if len(parts) > 1:
+        parts = tuple(part.clone() for part in parts)  # safetensors refuses parts of one storage
+    return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
-def _overlaps(wanted: Sequence[tuple[str, int]], given: Sequence[tuple[str, int]]) -> dict[str, list[TensorSlice]]:
-    """How one row of tensors, laid end to end, is cut from another of the same length."""
-    return {
-        name: [
-            TensorSlice(source, max(start, first) - first, min(stop, last) - first)
-            for source, first, last in _places(given)
-            if max(start, first) < min(stop, last)
-        ]
-        for name, start, stop in _places(wanted)
-    }
+def _count(shapes: Iterable[Shape]) -> int:
+    return sum(prod(shape) for shape in shapes)
 
 
-def _places(tensors: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
-    at = 0
-    for name, count in tensors:
-        yield name, at, at + count
-        at += count
+def _stack(shapes: Iterable[Shape]) -> tuple[int, set[Shape]]:
+    """Rows of tensors one below another, and the shapes of one row."""
+    padded = [shape or (1,) for shape in shapes]
+    return sum(shape[0] for shape in padded), {shape[1:] for shape in padded}

@@ -28,5 +28,5 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit(load_recipe(folder / "tiny.yaml", (), overrides), folder / "runs" / "tiny")
     (folder / "problems.jsonl").write_text("\n".join(map(json.dumps, PROBLEMS)))
     for path in (folder / "texts").iterdir():
-        path.unlink()  # what needs no data must do without
+        path.unlink()  # commands that need no data must work without it
     return folder / "runs"

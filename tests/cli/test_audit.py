@@ -1,4 +1,4 @@
-"""``loopkit audit``: what it prints, and its exit codes."""
+"""``loopkit audit``: output and exit codes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ SMALL = ("--profile", "smoke", "--set", "objective.supervision=terminal")
 
 
 def run(*words: str, code: int = 0) -> str:
-    """Output and errors of a command."""
+    """Run a command; return its output and errors."""
     result = CliRunner().invoke(main, ["audit", *words], prog_name="loopkit")
     assert result.exit_code == code, (result.output, result.exception)
     return result.output
 
 
-def test_verdicts_then_figures_then_what_to_change() -> None:
+def test_output_has_verdicts_measurements_and_remedies() -> None:
     text = run("wikitext_44m_norm", *SMALL)
-    places = [
+    positions = [
         text.index(part) for part in ("scale: blind spot", "recurrence: unknown until trained", "radial fraction,")
     ]
-    assert places == sorted(places)
-    assert "set model.readout to raw" in text[places[-1] :]
+    assert positions == sorted(positions)
+    assert "set model.readout to raw" in text[positions[-1] :]
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "what to change  nothing" in run("wikitext_44m_raw", *SMALL)
 
 
-def test_json_has_every_figure() -> None:
-    found = json.loads(run("wikitext_44m_norm", *SMALL, "--json"))
-    assert found["scale"]["verdict"] == "blind spot"
-    assert set(found["scale"]["readouts"][0]["fraction"]) == {"1", "10", "100"}
-    assert found["recurrence"]["verdict"] == "unknown until trained"
-    assert found["remedies"]["objective.regularizers"]
+def test_json_has_every_measurement() -> None:
+    record = json.loads(run("wikitext_44m_norm", *SMALL, "--json"))
+    assert record["scale"]["verdict"] == "blind spot"
+    assert set(record["scale"]["readouts"][0]["fraction"]) == {"1", "10", "100"}
+    assert record["recurrence"]["verdict"] == "unknown until trained"
+    assert record["remedies"]["objective.regularizers"]
 
 
 def test_exit_codes() -> None:
@@ -51,7 +51,7 @@ def test_exit_codes() -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A folder of runs, one with a recipe's name; none has a checkpoint."""
+    """A folder of runs without checkpoints; one has the name of a recipe."""
     for name in ("mine", "wikitext_44m_raw"):
         folder = tmp_path / name
         (folder / "checkpoints").mkdir(parents=True)
@@ -59,13 +59,13 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_name_that_both_have_means_the_recipe(runs: Path) -> None:
+def test_a_recipe_takes_precedence_over_a_run(runs: Path) -> None:
     assert is_run("mine", runs)
     assert not is_run("wikitext_44m_raw", runs)
     assert is_run(str(runs / "wikitext_44m_raw"), runs)
     assert not is_run("wikitext_44m_norm", runs)
 
 
-def test_a_run_is_not_changed(runs: Path) -> None:
+def test_a_run_takes_no_overrides(runs: Path) -> None:
     assert "there is no checkpoint" in run("mine", "--runs", str(runs), "--device", "cpu", code=2)
-    assert "--profile and --set belong to recipes" in run("mine", "--runs", str(runs), "--set", "seed=1", code=2)
+    assert "use --profile and --set only with a recipe" in run("mine", "--runs", str(runs), "--set", "seed=1", code=2)

@@ -1,4 +1,4 @@
-"""How each sort of exception ends a command: text, traceback and exit code."""
+"""Errors of commands: message, traceback and exit code of each type of exception."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def run_raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, *words: s
 def test_a_user_error_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     error = UserError("data.length: 0 is too short; use 1 or more")
     error.add_note("while building data")
-    done = run_raising(error, monkeypatch)
-    assert done.exit_code == ExitCode.USER_ERROR
-    assert done.stderr == "error: data.length: 0 is too short; use 1 or more\n  while building data\n"
+    result = run_raising(error, monkeypatch)
+    assert result.exit_code == ExitCode.USER_ERROR
+    assert result.stderr == "error: data.length: 0 is too short; use 1 or more\n  while building data\n"
     assert run_raising(error, monkeypatch, "--traceback").exception is error
 
 
@@ -56,23 +56,23 @@ def test_a_user_error_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_bug_has_traceback_version_and_address(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run_raising(error, monkeypatch)
-    assert done.exit_code == ExitCode.FAILED
-    assert done.stderr.startswith("Traceback (most recent call last):")
-    assert done.stderr.count("\nerror: ") == 1
-    assert re.search(r"this is a bug in loopkit \S+: please report it .* `loopkit doctor`$", done.stderr.strip())
+def test_a_bug_has_traceback_version_and_report_hint(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_raising(error, monkeypatch)
+    assert result.exit_code == ExitCode.FAILED
+    assert result.stderr.startswith("Traceback (most recent call last):")
+    assert result.stderr.count("\nerror: ") == 1
+    assert re.search(r"this is a bug in loopkit \S+: please report it .* `loopkit doctor`$", result.stderr.strip())
 
 
-def test_an_exit_code_of_an_exception_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_of_an_exception_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     from loopkit.training.errors import NotFinite
 
-    done = run_raising(NotFinite(3, "the loss is nan", None), monkeypatch)
-    assert done.exit_code == ExitCode.UNHEALTHY
-    assert done.stderr.startswith("error: step 3: the loss is nan")
+    result = run_raising(NotFinite(3, "the loss is nan", None), monkeypatch)
+    assert result.exit_code == ExitCode.UNHEALTHY
+    assert result.stderr.startswith("error: step 3: the loss is nan")
 
 
-def test_ctrl_c_ends_with_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_raising(KeyboardInterrupt(), monkeypatch).exit_code == ExitCode.INTERRUPTED
 
 
@@ -101,30 +101,30 @@ def test_a_bug_of_a_plugin_names_the_plugin(
     gate = getattr(import_file(tmp_path / "mine.py"), name)()
     with pytest.raises((ZeroDivisionError, NotImplementedError)) as caught:
         gate(None, None, None)
-    done = run_raising(caught.value, monkeypatch)
-    assert done.exit_code == ExitCode.FAILED
-    assert "Traceback" in done.stderr
-    assert re.search(rf"raised in the plugin mine \(\S*{place}\), used by loopkit", done.stderr)
+    result = run_raising(caught.value, monkeypatch)
+    assert result.exit_code == ExitCode.FAILED
+    assert "Traceback" in result.stderr
+    assert re.search(rf"raised in the plugin mine \(\S*{place}\), used by loopkit", result.stderr)
 
 
 def test_user_errors_are_raised_as_such() -> None:
-    """No module raises a built-in exception that says something about files, names or connections."""
+    """No module raises a built-in exception for files, names or connections."""
     kinds = (OSError, LookupError, ImportError)
-    wrong = []
+    offenses = []
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
                 kind = getattr(builtins, node.exc.func.id, None)
                 if isinstance(kind, type) and issubclass(kind, kinds):
-                    wrong.append(f"{file}:{node.lineno}")
-    assert wrong == []
+                    offenses.append(f"{file}:{node.lineno}")
+    assert offenses == []
 
 
 @pytest.mark.parametrize(
     ("path", "text", "remedy"),
     [("absent", "no such file or directory", "check the path"), ("", "is a directory", "name a file")],
 )
-def test_an_error_of_the_system_names_file_and_remedy(path: str, text: str, remedy: str, tmp_path: Path) -> None:
+def test_system_errors_name_file_and_remedy(path: str, text: str, remedy: str, tmp_path: Path) -> None:
     message = rf"^{tmp_path / path} cannot be read: {text}; {remedy}$"
     with pytest.raises(FileError, match=message) as caught, file_errors(tmp_path / path, "read"):
         (tmp_path / path).read_text()
@@ -143,36 +143,36 @@ def test_an_error_of_the_system_names_file_and_remedy(path: str, text: str, reme
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_a_path_that_cannot_be_used_is_a_user_error(words: list[str], tmp_path: Path) -> None:
+def test_an_unusable_path_is_a_user_error(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = CliRunner().invoke(main, [word.format(blocked=tmp_path / "file") for word in words])
-    assert done.exit_code == ExitCode.USER_ERROR, done.output
-    assert str(tmp_path / "file") in done.stderr
-    assert "Traceback" not in done.stderr
+    result = CliRunner().invoke(main, [word.format(blocked=tmp_path / "file") for word in words])
+    assert result.exit_code == ExitCode.USER_ERROR, result.output
+    assert str(tmp_path / "file") in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("words", ["show wikitext_44m_raw --origin", "list", "schema", "show readout/norm"])
 def test_a_closed_pipe_is_silent(words: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         f"{sys.executable} -m loopkit {words} | true; echo ${{PIPESTATUS[0]}}",
         shell=True,
         executable="/bin/bash",
         capture_output=True,
         text=True,
     )
-    assert done.stderr == ""
-    assert done.stdout.strip() in ("0", "141")
+    assert result.stderr == ""
+    assert result.stdout.strip() in ("0", "141")
 
 
 @pytest.mark.parametrize("words", [["trian"], ["new", "plugn"]])
 def test_a_misspelt_command_gets_a_suggestion(words: list[str]) -> None:
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == ExitCode.USER_ERROR
-    assert f"did you mean '{ {'trian': 'train', 'plugn': 'plugin'}[words[-1]] }'?" in done.stderr
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == ExitCode.USER_ERROR
+    assert f"did you mean '{ {'trian': 'train', 'plugn': 'plugin'}[words[-1]] }'?" in result.stderr
 
 
-def test_exit_codes_stand_in_one_table() -> None:
-    """Help, guide and code have the same codes; no module ends a process with a number of its own."""
+def test_exit_codes_come_from_one_table() -> None:
+    """Help and guide list the codes of the table; no module exits with a literal number."""
     help_text = CliRunner().invoke(main, ["train", "--help"], prog_name="loopkit").stdout
     table = help_text.partition("Exit codes:")[2].partition("Options:")[0]
     assert [int(code) for code in re.findall(r"^ {4}(\d+) ", table, re.M)] == [code.value for code in ExitCode]

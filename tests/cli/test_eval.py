@@ -1,4 +1,4 @@
-"""``loopkit eval`` with a task that the recipe does not ask, on a machine without the recipe's data."""
+"""``loopkit eval`` with a task that the recipe does not have, without the recipe's data."""
 
 from __future__ import annotations
 
@@ -27,70 +27,68 @@ def evaluate(runs: Path) -> Eval:
     return run
 
 
-def of_task(runs: Path, name: str, *options: str) -> list[str]:
+def task_settings(runs: Path, name: str, *options: str) -> list[str]:
     path = f"path={runs.parent / 'problems.jsonl'}"
     settings = [f"evaluate.tasks.{name}.{option}" for option in (path, "max_tokens=6", *options)]
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def test_problems_are_asked_at_every_depth_and_an_interrupted_evaluation_goes_on(
-    evaluate: Eval, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["--task", "sums=math", *of_task(runs, "sums"), "--depths", "1,3", "--batch", "2", "--json"]
-    found = json.loads(evaluate(*words))
-    assert [row["depth"] for row in found["depths"]] == [1, 3]
-    for row in found["depths"]:
+def test_an_interrupted_task_evaluation_resumes(evaluate: Eval, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--task", "sums=math", *task_settings(runs, "sums"), "--depths", "1,3", "--batch", "2", "--json"]
+    result = json.loads(evaluate(*words))
+    assert [row["depth"] for row in result["depths"]] == [1, 3]
+    for row in result["depths"]:
         assert set(row["sums"]) == {"accuracy", "unfinished", "unparsed"}
         assert 0 <= row["sums"]["accuracy"] <= 1
-    asked = found["tasks"]["sums"]
-    assert (asked["type"], asked["problems"], asked["max_tokens"]) == ("math", 5, 6)
-    assert "<|im_start|>user\n{question}<|im_end|>" in asked["prompt_template"]
-    assert "<|im_start|>user\nWhat is 1 + 1?<|im_end|>" in asked["example_prompt"]
-    assert found["split"] == "sums"
-    assert "tokens_scored" not in found
-    kept = runs / "tiny" / "eval" / found["completions"]
-    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    task = result["tasks"]["sums"]
+    assert (task["type"], task["problems"], task["max_tokens"]) == ("math", 5, 6)
+    assert "<|im_start|>user\n{question}<|im_end|>" in task["prompt_template"]
+    assert "<|im_start|>user\nWhat is 1 + 1?<|im_end|>" in task["example_prompt"]
+    assert result["split"] == "sums"
+    assert "tokens_scored" not in result
+    path = runs / "tiny" / "eval" / result["completions"]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert {(line["task"], line["key"], line["depth"]) for line in lines} == {
         ("sums", str(key), depth) for key in range(1, 6) for depth in (1, 3)
     }
-    content = kept.read_bytes()
-    cut = content.splitlines(keepends=True)
-    kept.write_bytes(b"".join(cut[:6]) + cut[6][:20])
-    written: list[int] = []
+    content = path.read_bytes()
+    lines_kept = content.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines_kept[:6]) + lines_kept[6][:20])
+    num_generated: list[int] = []
 
     def counting(*arguments: object, **options: object) -> object:
-        written.append(len(arguments[2]))  # type: ignore[arg-type]
+        num_generated.append(len(arguments[2]))  # type: ignore[arg-type]
         return complete(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("loopkit.evaluation.generation.completions.complete", counting)
-    assert json.loads(evaluate(*words)) == found
-    assert sum(written) == 4, "what was there is not generated again, what was cut off is"
-    assert sorted(kept.read_bytes().splitlines()) == sorted(content.splitlines())
+    assert json.loads(evaluate(*words)) == result
+    assert sum(num_generated) == 4, "only the missing and the truncated generations are generated again"
+    assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
     report = (runs / "tiny" / "report.md").read_text()
     assert "## Evaluation on sums" in report
     assert "sums, 5 texts at each depth" in report
 
 
-def test_other_options_are_other_texts_and_another_result(evaluate: Eval, runs: Path) -> None:
-    words = ["--task", "math", *of_task(runs, "math", "limit=1"), "--depths", "2", "--json"]
+def test_changed_options_give_a_new_result(evaluate: Eval, runs: Path) -> None:
+    words = ["--task", "math", *task_settings(runs, "math", "limit=1"), "--depths", "2", "--json"]
     first = json.loads(evaluate(*words))
-    kept = runs / "tiny" / "eval" / first["completions"]
-    count = len(kept.read_text().splitlines())
+    path = runs / "tiny" / "eval" / first["completions"]
+    num_lines = len(path.read_text().splitlines())
     evaluate(*words, "--set", "evaluate.tasks.math.template=plain")
     evaluate(*words, "--dtype", "bf16_autocast")
     evaluate(*words)
-    assert len(kept.read_text().splitlines()) == count + 2
+    assert len(path.read_text().splitlines()) == num_lines + 2
     assert len(list((runs / "tiny" / "eval").glob("step-*-math-*.json"))) == 3
 
 
-def test_the_table_has_the_figures_of_every_task(evaluate: Eval, runs: Path) -> None:
-    words = [word for name in ("a", "b") for word in of_task(runs, name, "limit=1")]
+def test_the_table_shows_every_task(evaluate: Eval, runs: Path) -> None:
+    words = [word for name in ("a", "b") for word in task_settings(runs, name, "limit=1")]
     text = evaluate("--task", "a=math", "--task", "b=math", *words, "--depths", "1")
     assert all(word in text for word in ("accuracy", "unfinished", "unparsed"))
     assert "a, 1 texts at each depth; b, 1 texts at each depth" in text
 
 
-def test_what_is_missing_is_said(evaluate: Eval) -> None:
+def test_missing_tasks_and_files_are_reported(evaluate: Eval) -> None:
     assert "no task is called 'maths'" in evaluate("--task", "maths", code=2)
     missing = evaluate("--task", "math", "--set", "evaluate.tasks.math.path=nowhere.jsonl", code=2)
     assert "there is no such file" in missing

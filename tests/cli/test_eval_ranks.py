@@ -1,4 +1,4 @@
-"""``loopkit eval --nproc``: who starts ranks, and what is said before any of them starts."""
+"""``loopkit eval --nproc``: starting ranks, and the errors that come before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loopkit.training.distributed import launch
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, str]]:
-    """What the launcher was asked for; it starts nothing."""
+    """The calls of a launcher that starts nothing."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", launch.LAUNCHED):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "runs" / "mine").mkdir(parents=True)
@@ -22,16 +22,16 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[
     monkeypatch.chdir(tmp_path)
     calls: list[tuple[list[str], int, str]] = []
 
-    def note(words: Any, ranks: int, *, remedy: str) -> int:
+    def launcher(words: Any, ranks: int, *, remedy: str) -> int:
         calls.append((list(words), ranks, remedy))
         return 3
 
-    monkeypatch.setattr(launch, "launch", note)
+    monkeypatch.setattr(launch, "launch", launcher)
     monkeypatch.setattr("sys.argv", ["loopkit", "eval", "mine", "--nproc", "2"])
     return calls
 
 
-def test_ranks_get_the_words_of_the_command(started: list[tuple[list[str], int, str]]) -> None:
+def test_ranks_get_the_command_line(started: list[tuple[list[str], int, str]]) -> None:
     assert CliRunner().invoke(main, ["eval", "mine", "--nproc", "2"]).exit_code == 3
     ((words, ranks, remedy),) = started
     assert (words, ranks) == (["eval", "mine", "--nproc", "2"], 2)
@@ -39,28 +39,28 @@ def test_ranks_get_the_words_of_the_command(started: list[tuple[list[str], int, 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["yours"], "there is no run yours; runs in runs: mine"),
         (["mine", "--depths", "0"], "depths start at 1"),
         (["mine", "--set", "model.width=3"], "not changed"),
     ],
 )
-def test_what_is_wrong_is_said_before_any_rank_starts(
-    started: list[tuple[list[str], int, str]], words: list[str], said: str
+def test_errors_are_reported_before_ranks_start(
+    started: list[tuple[list[str], int, str]], words: list[str], message: str
 ) -> None:
-    done = CliRunner().invoke(main, ["eval", *words, "--nproc", "2"])
-    assert done.exit_code == 2
-    assert said in done.output
+    result = CliRunner().invoke(main, ["eval", *words, "--nproc", "2"])
+    assert result.exit_code == 2
+    assert message in result.output
     assert started == []
 
 
-def test_a_launcher_inside_of_a_launcher_is_refused(
+def test_a_nested_launcher_is_refused(
     started: list[tuple[list[str], int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
-    done = CliRunner().invoke(main, ["eval", "mine", "--nproc", "2"])
-    assert done.exit_code == 2
-    assert "has already; leave it out" in done.output
+    result = CliRunner().invoke(main, ["eval", "mine", "--nproc", "2"])
+    assert result.exit_code == 2
+    assert "has already started them; omit --nproc" in result.output
     assert started == []

@@ -1,4 +1,4 @@
-"""Where the figures of ``loopkit eval`` go: nothing that fails after the measurement may lose it."""
+"""Results of ``loopkit eval``: a failed write does not lose them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def evaluate(run: Path, *words: str) -> Result:
     return CliRunner().invoke(main, command)
 
 
-def test_weights_that_are_not_finite_are_measured(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_evaluated(tmp_path: Path) -> None:
     weights = {name: value * float("nan") for name, value in tensors(torch.float32).items()}
     import_folder(write(tmp_path / "ouro", weights), RunFolder(tmp_path / "run"), tokenizer="bytes")
     result = evaluate(tmp_path / "run", "--depths", "1,2", "--set", "evaluate.probes={norms: {}, scale_sweep: {}}")
@@ -41,8 +41,8 @@ def test_weights_that_are_not_finite_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["eval", "plots"])
-def test_a_run_that_cannot_be_written_is_refused_first(place: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file where a folder should be is as read-only as a file system; root may write into folders without a right."""
+def test_an_unwritable_run_is_refused_first(place: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in place of a folder stands for a read-only one, because root may write to any folder."""
 
     def opened(*words: Any, **options: Any) -> None:
         raise AssertionError("the run was opened before its folder was checked")
@@ -57,7 +57,7 @@ def test_a_run_that_cannot_be_written_is_refused_first(place: str, run: Path, mo
     assert "--no-write" in result.output
 
 
-def test_no_write_leaves_the_run_alone(run: Path) -> None:
+def test_no_write_does_not_change_the_run(run: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     result = evaluate(run, "--depths", "1", "--no-write", "--json")
     assert json.loads(result.stdout)["depths"][0]["loss"] > 0
@@ -65,14 +65,14 @@ def test_no_write_leaves_the_run_alone(run: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["write_result", "write_report"])
-def test_figures_are_printed_before_a_file_fails(failing: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_printed_before_a_failing_write(failing: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*words: Any) -> None:
-        raise FileError(28, "No space left on device")
+        raise FileError("run cannot be written: no space left on device; free some space")
 
     package = "loopkit.evaluation" if failing == "write_result" else "loopkit.report"
     monkeypatch.setattr(f"{package}.{failing}", fails)
     result = evaluate(run, "--depths", "1")
     assert result.exit_code == 2
     assert "bits/byte" in result.stdout
-    assert "No space left on device" in result.output
+    assert "no space left on device" in result.output
     assert len(list((run / "eval").glob("*.json"))) == (failing == "write_report")

@@ -1,4 +1,4 @@
-"""``loopkit generate``: text, JSON, conversations, and what it refuses."""
+"""``loopkit generate``: text, JSON, conversations and errors."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ def generate(runs: Path) -> Generate:
 
 
 def records(output: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(output)["completions"]
-    return found
+    completions: list[dict[str, Any]] = json.loads(output)["completions"]
+    return completions
 
 
-def test_prompts_in_a_batch_give_what_they_give_alone(generate: Generate) -> None:
+def test_batching_does_not_change_completions(generate: Generate) -> None:
     both = json.loads(generate("tiny", "--prompt", "The 3rd", "--prompt", "line of a", "--depth", "3", "--json"))
     assert (both["run"], both["depth"], both["dtype"], both["checkpoint"]) == ("tiny", 3, "fp32", "step-00000001")
-    alone = [records(generate("--prompt", text, "--depth", "3", "--json")) for text in ("The 3rd", "line of a")]
-    assert both["completions"] == [record for part in alone for record in part]
+    single = [records(generate("--prompt", text, "--depth", "3", "--json")) for text in ("The 3rd", "line of a")]
+    assert both["completions"] == [record for part in single for record in part]
     assert [record["prompt"] for record in both["completions"]] == ["The 3rd", "line of a"]
     assert both["completions"][0]["num_tokens"] == 12
     assert not both["completions"][0]["finished"]
 
 
-def test_text_and_standard_input_say_the_same(generate: Generate) -> None:
+def test_option_and_standard_input_are_equal(generate: Generate) -> None:
     text = records(generate("--prompt", "The 3rd", "--json"))[0]["text"]
     assert generate("tiny", "--prompt", "The 3rd") == text + "\n"
     assert generate("tiny", text="The 3rd\n") == text + "\n"
 
 
-def test_draws_have_a_seed(generate: Generate) -> None:
-    drawn = [generate("--prompt", "The", "--temperature", "2", "--seed", seed) for seed in ("1", "1", "2")]
-    assert drawn[0] == drawn[1] != drawn[2]
+def test_sampling_is_seeded(generate: Generate) -> None:
+    samples = [generate("--prompt", "The", "--temperature", "2", "--seed", seed) for seed in ("1", "1", "2")]
+    assert samples[0] == samples[1] != samples[2]
 
 
-def test_a_conversation(generate: Generate) -> None:
+def test_chat_formats_a_conversation(generate: Generate) -> None:
     prompt = records(generate("--prompt", "Hi?", "--chat", "--system", "Be brief.", "--json"))[0]["prompt"]
     assert prompt == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi?<|im_end|>\n<|im_start|>assistant\n"
@@ -61,7 +61,7 @@ def test_a_conversation(generate: Generate) -> None:
     assert prompt.startswith("<|im_start|>user\nHi?")
 
 
-def test_what_cannot_be_done_is_said_in_words(generate: Generate) -> None:
+def test_user_errors_have_a_message(generate: Generate) -> None:
     assert "the prompt is empty" in generate("tiny", text="", code=2)
     assert "add --chat" in generate("tiny", "--prompt", "a", "--system", "b", code=2)
     assert "nowhere" in generate("nowhere", "--prompt", "a", code=2)

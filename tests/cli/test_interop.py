@@ -1,4 +1,4 @@
-"""``loopkit import`` and ``loopkit export``: there and back from the command line, and what a mistake looks like."""
+"""``loopkit import`` and ``loopkit export`` from the command line, with their error messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loopkit.cli import main
-from tests.interop.folders import digests, with_tokenizer, write
+from tests.interop.folders import assert_same_model, with_tokenizer, write
 
 
 def loopkit(*words: object) -> Result:
@@ -23,29 +23,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return with_tokenizer(write(tmp_path / "tiny-ouro", shards=2))
 
 
-def test_there_measured_and_back(folder: Path, tmp_path: Path) -> None:
+def test_import_evaluate_and_export(folder: Path, tmp_path: Path) -> None:
     done = loopkit("import", folder)
     assert done.exit_code == 0, done.output
     assert "ouro: " in done.output
-    assert "measure it: loopkit eval runs/tiny-ouro" in done.output
+    assert "evaluate it: loopkit eval runs/tiny-ouro" in done.output
 
     done = loopkit("eval", "tiny-ouro", "--depths", "1,3,5", "--max-tokens", "3000", "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
-    assert [row["depth"] for row in found["depths"]] == [1, 3, 5]
-    assert [row["trained"] for row in found["depths"]] == [True, True, False]
+    result = json.loads(done.output)
+    assert [row["depth"] for row in result["depths"]] == [1, 3, 5]
+    assert [row["trained"] for row in result["depths"]] == [True, True, False]
     assert (tmp_path / "runs" / "tiny-ouro" / "report.md").is_file()
 
     done = loopkit("export", "tiny-ouro", "--to", "hf", "--out", "back")
     assert done.exit_code == 0, done.output
-    assert "byte for byte the folder that was imported" in done.output
-    assert digests(tmp_path / "back") == digests(folder)
+    assert "tensors and configuration equal the imported folder" in done.output
+    assert_same_model(tmp_path / "back", folder)
 
 
-def test_json(folder: Path) -> None:
+def test_json_output(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"")
-    made = json.loads(loopkit("import", folder, "--out", "runs/a", "--json").output)
-    assert (made["form"], made["loops"], made["left_out"]) == ("ouro", 3, ["pytorch_model.bin"])
+    facts = json.loads(loopkit("import", folder, "--out", "runs/a", "--json").output)
+    assert (facts["form"], facts["loops"], facts["left_out"]) == ("ouro", 3, ["pytorch_model.bin"])
     out = json.loads(loopkit("export", "a", "--out", "back", "--dtype", "fp32", "--json").output)
     assert (out["form"], out["types"], out["unchanged"], out["step"]) == ("ouro", ["float32"], False, 0)
 
@@ -56,7 +56,7 @@ def test_json(folder: Path) -> None:
         (["import", "absent"], "error: absent does not exist"),
         (["import", "tiny-ouro", "--out", "tiny-ouro"], "already exists; give the imported model another folder"),
         (["import", "tiny-ouro", "--tokenizer", "byts"], "no tokenizer is called 'byts'"),
-        (["import", "tiny-ouro", "--set", "model.width=8"], "the model is what config.json says"),
+        (["import", "tiny-ouro", "--set", "model.width=8"], "config.json determines the model"),
         (["import", "."], "has no config.json"),
         (["export", "absent", "--out", "back"], "there is no run absent"),
         (["export", "absent", "--out", "tiny-ouro"], "tiny-ouro already exists"),
@@ -64,7 +64,7 @@ def test_json(folder: Path) -> None:
         (["export", "absent", "--to", "gguf", "--out", "back"], "'gguf' is not 'hf'"),
     ],
 )
-def test_a_mistake_is_said_in_words(folder: Path, words: list[str], message: str) -> None:
+def test_user_errors_have_a_message(folder: Path, words: list[str], message: str) -> None:
     done = loopkit(*words)
     assert done.exit_code == 2
     assert message in done.output

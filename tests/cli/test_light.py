@@ -1,4 +1,4 @@
-"""The commands that only read: what they print, and what an error looks like."""
+"""Commands that only read: output and errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from loopkit.registry import KINDS
 
 
 def run(*words: str, code: int = 0) -> str:
-    """Output and errors of a command."""
+    """Run a command; return its output and errors."""
     result = CliRunner().invoke(main, list(words), prog_name="loopkit")
     assert result.exit_code == code, (result.output, result.exception)
     return result.output
 
 
-def test_help_imports_click_alone_and_names_every_command() -> None:
+def test_help_imports_only_click() -> None:
     code = """
 import sys
 from loopkit.cli import main
@@ -34,12 +34,12 @@ except SystemExit:
 """
     before = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    there = {name.partition(".")[0] for name in before.stdout.split()}
-    assert set(ast.literal_eval(done.stderr)) - there == {"click", "loopkit"}
+    preloaded = {name.partition(".")[0] for name in before.stdout.split()}
+    assert set(ast.literal_eval(done.stderr)) - preloaded == {"click", "loopkit"}
     assert all(command in done.stdout for command in COMMANDS)
 
 
-def test_list() -> None:
+def test_list_shows_kinds_components_and_recipes() -> None:
     assert all(kind in run("list") for kind in KINDS)
     assert "raw" in run("list", "readout")
     assert "wikitext_44m_raw" in run("list", "recipe")
@@ -48,7 +48,7 @@ def test_list() -> None:
     assert all(len(line) <= 80 for line in run("list", "placement").splitlines())
 
 
-def test_show_a_component() -> None:
+def test_show_describes_a_component() -> None:
     text = run("show", "rmsnorm")
     assert "norm/rmsnorm" in text
     assert "eps" in text
@@ -57,7 +57,7 @@ def test_show_a_component() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_show_a_kind_gives_its_contract(kind: str) -> None:
+def test_show_prints_the_contract_of_a_kind(kind: str) -> None:
     text = run("show", kind)
     assert KINDS[kind].contract in text
     assert all(name in text for name in KINDS[kind].wiring)
@@ -73,7 +73,7 @@ def test_a_missing_recipe_has_no_line() -> None:
     assert run("show", "absent.yaml", code=2).startswith("absent.yaml: there is no such file")
 
 
-def test_show_a_recipe_and_its_origins() -> None:
+def test_show_prints_values_and_origins() -> None:
     assert "width: 512" in run("show", "wikitext_44m_raw")
     text = run("show", "wikitext_44m_raw", "--origin", "--set", "seed=3", "--profile", "smoke")
     assert "seed: 3" in text
@@ -83,7 +83,7 @@ def test_show_a_recipe_and_its_origins() -> None:
     assert json.loads(run("show", "wikitext_44m_raw", "--json"))["model"]["width"] == 512
 
 
-def test_validate(tmp_path: Path) -> None:
+def test_validate_reports_all_problems(tmp_path: Path) -> None:
     assert "2 recipes, no problem" in run("validate", "wikitext_44m_raw", "wikitext_44m_raw")
     bad = tmp_path / "bad.yaml"
     bad.write_text("loopkit: 2\nextends: wikitext_44m_raw\nmodle: {}\n")
@@ -96,13 +96,13 @@ def test_validate(tmp_path: Path) -> None:
     assert "no profile" in run("validate", "wikitext_44m_raw", "--profile", "none", code=2)
 
 
-def test_schema(tmp_path: Path) -> None:
+def test_schema_is_written(tmp_path: Path) -> None:
     out = tmp_path / "schema.json"
     assert "wrote" in run("schema", "--out", str(out))
     assert json.loads(out.read_text())["required"] == ["loopkit"]
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_head_does_not_cause_an_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m loopkit show wikitext_44m_raw | head -n 1", shell=True, capture_output=True, text=True
     )
@@ -111,5 +111,5 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("word", ["nothing", "no/such/recipe.yaml", ""])
-def test_a_recipe_that_is_not_there(word: str) -> None:
+def test_a_missing_recipe_is_a_user_error(word: str) -> None:
     assert run("show", word, code=2)

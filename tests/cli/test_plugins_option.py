@@ -1,4 +1,4 @@
-"""``--plugins`` of commands that open a run: further components, and the same run."""
+"""``--plugins`` of commands that open a run: more components, without a change of the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loopkit.registry import register
 
 @register("probe", "mine")
 class Mine(Norms):
-    """A probe of a file."""
+    """A probe of a plugin file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,12 +25,12 @@ class Mine(Norms):
 
 
 @pytest.mark.parametrize("name", ["eval", "generate", "export", "audit", "train", "plan", "bench", "show", "list"])
-def test_every_command_that_builds_takes_plugins(name: str) -> None:
+def test_every_building_command_takes_plugins(name: str) -> None:
     command = main.get_command(click.Context(main), name)  # type: ignore[attr-defined]
     assert "plugins" in {parameter.name for parameter in command.params}
 
 
-def test_a_run_is_measured_with_a_component_of_a_file(runs: Path, tmp_path: Path) -> None:
+def test_a_run_is_evaluated_with_plugin_components(runs: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(PROBE)
     opened = open_run("tiny", plugins=[file], overrides=("evaluate.probes.mine={}",), root=runs)

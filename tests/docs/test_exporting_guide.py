@@ -20,7 +20,7 @@ def test_every_command_of_exporting_md(root: Path, tmp_path: Path) -> None:
     for block in documented.blocks(root / "docs/guides/exporting.md"):
         for command in documented.commands(block) if block.language == "bash" else ():
             documented.run_here(command, tmp_path)
-    assert folders.digests(tmp_path / "Ouro-again") == folders.digests(tmp_path / "Ouro-1.4B")
+    folders.assert_same_model(tmp_path / "Ouro-again", tmp_path / "Ouro-1.4B")
     model = yaml.safe_load((tmp_path / "runs/tinyllama_retrofitted/recipe.yaml").read_text())["model"]
     assert [model["prelude"], model["core"], model["coda"]] == [{"layers": 4}, 8, {"layers": 4}]
     (evaluated,) = (tmp_path / "runs/tinyllama_retrofitted/eval").glob("*.json")

@@ -101,4 +101,4 @@ def test_what_cannot_be_shared_out_is_measured_by_the_first_rank_alone(folder: P
     wanted = words(folder, "evaluate.probes={norms: {}, radial: {}}")
     found, said = on_two_ranks(folder, wanted, *TORCHRUN)
     same(found, alone(wanted))
-    assert said.count("the probe radial cannot be shared out among ranks; rank 0 measures alone") == 1
+    assert said.count("the probe radial cannot be divided among ranks; only rank 0 evaluates") == 1

@@ -1,8 +1,7 @@
-"""Published folders made up for tests: a random tiny Ouro, in one file or several."""
+"""Published folders for tests: a random tiny Ouro, in one file or several."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-WIDTH, INSIDE, LAYERS, HEADS, KEYS, SIZE, VOCABULARY = 16, 24, 2, 4, 2, 4, 300
+WIDTH, HIDDEN, LAYERS, HEADS, KEYS, SIZE, VOCABULARY = 16, 24, 2, 4, 2, 4, 300
 
 CONFIG: dict[str, Any] = {
     "architectures": ["OuroForCausalLM"],
@@ -21,7 +20,7 @@ CONFIG: dict[str, Any] = {
     "early_exit_threshold": 1.0,
     "hidden_act": "silu",
     "hidden_size": WIDTH,
-    "intermediate_size": INSIDE,
+    "intermediate_size": HIDDEN,
     "layer_types": ["full_attention"] * LAYERS,
     "max_position_embeddings": 64,
     "model_type": "ouro",
@@ -50,9 +49,9 @@ def tensors(dtype: torch.dtype = torch.bfloat16, *, tied: bool = False) -> dict[
             f"{layer}.self_attn.k_proj.weight": (KEYS * SIZE, WIDTH),
             f"{layer}.self_attn.v_proj.weight": (KEYS * SIZE, WIDTH),
             f"{layer}.self_attn.o_proj.weight": (WIDTH, HEADS * SIZE),
-            f"{layer}.mlp.gate_proj.weight": (INSIDE, WIDTH),
-            f"{layer}.mlp.up_proj.weight": (INSIDE, WIDTH),
-            f"{layer}.mlp.down_proj.weight": (WIDTH, INSIDE),
+            f"{layer}.mlp.gate_proj.weight": (HIDDEN, WIDTH),
+            f"{layer}.mlp.up_proj.weight": (HIDDEN, WIDTH),
+            f"{layer}.mlp.down_proj.weight": (WIDTH, HIDDEN),
         }
         shapes |= {
             f"{layer}.{name}.weight": (WIDTH,)
@@ -73,7 +72,7 @@ def tensors(dtype: torch.dtype = torch.bfloat16, *, tied: bool = False) -> dict[
 
 
 def write(folder: Path, weights: dict[str, Tensor] | None = None, *, shards: int = 1, **config: Any) -> Path:
-    """A published folder, with a few files that loopkit has no use for."""
+    """Write a published folder, with a few files that loopkit does not read."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = tensors() if weights is None else weights
     (folder / "config.json").write_text(json.dumps(CONFIG | config, indent=2) + "\n")
@@ -94,24 +93,38 @@ def write(folder: Path, weights: dict[str, Tensor] | None = None, *, shards: int
 
 
 def with_tokenizer(folder: Path) -> Path:
-    """The same folder with a tokenizer of single characters."""
+    """Add a tokenizer of single characters to a folder."""
     import tokenizers
 
     vocabulary = {chr(32 + i): i for i in range(95)} | {"\n": 95, "<unk>": 96, "<|im_end|>": 97}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "<unk>"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    made.decoder = tokenizers.decoders.Fuse()
-    made.add_special_tokens(["<|im_end|>"])
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = tokenizers.decoders.Fuse()
+    tokenizer.add_special_tokens(["<|im_end|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}')
     return folder
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file."""
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
-
-
-def loaded(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a folder."""
+def load_tensors(folder: Path) -> dict[str, Tensor]:
+    """Load every tensor of a folder."""
     return {name: value for file in folder.glob("*.safetensors") for name, value in load_file(file).items()}
+
+
+def assert_same_model(exported: Path, published: Path) -> None:
+    """Check that two folders have bitwise equal tensors, an equal configuration and the same further files."""
+    result, expected = load_tensors(exported), load_tensors(published)
+    assert result.keys() == expected.keys()
+    for name, value in expected.items():
+        assert result[name].dtype == value.dtype, name
+        assert torch.equal(result[name], value), name
+    assert _values(exported / "config.json") == _values(published / "config.json")
+    copied = {file.name for file in published.iterdir() if ".safetensors" not in file.name}
+    assert {file.name for file in exported.iterdir() if ".safetensors" not in file.name} == copied
+    for name in copied - {"config.json"}:
+        assert (exported / name).read_bytes() == (published / name).read_bytes(), name
+
+
+def _values(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text())
+    return values

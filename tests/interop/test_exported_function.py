@@ -1,4 +1,4 @@
-"""What an exported model computes: its loops, lengths and exits are those of the run, or the export says otherwise."""
+"""Loops, lengths and exits of an exported model are those of the run, or a note states the difference."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.interop import export_run, import_folder
-from loopkit.interop.architectures import Form, Reading, forms
-from loopkit.interop.roundtrip import NotRepresentable, reading_of
-from loopkit.interop.target import CONFIG as CONFIG_FILE
-from loopkit.interop.target import Target, new_folder
+from loopkit.interop.architectures import Form, ParsedConfig, forms
+from loopkit.interop.export_plan import ExportPlan, plan_new
+from loopkit.interop.published import CONFIG as CONFIG_FILE
+from loopkit.interop.roundtrip import NotRepresentable, parse
 from loopkit.recipe import recipe_of
 from loopkit.runs import RunFolder
 from tests.interop.folders import CONFIG, write
@@ -34,21 +34,21 @@ FIXED = [{"type": "fixed", "loops": loops} for loops in (1, 2, 5)]
 RANGES = [{"type": "uniform", "min": 1, "max": 3}, {"type": "poisson", "mean": 1.1, "max": 4}]
 
 
-def exported(reading: Reading, path: Path, schedule: dict[str, Any]) -> Target:
-    """What a run of a form's model with these loops would be exported as."""
+def plan(parsed: ParsedConfig, path: Path, schedule: dict[str, Any]) -> ExportPlan:
+    """Plan the export of a run of a form's model with these loops."""
     values = {
         "loopkit": 2,
         "data": {"source": "python_docs", "tokenizer": "bytes", "length": 16},
-        "model": dict(reading.model),
+        "model": dict(parsed.model),
         "objective": {"supervision": "terminal"},
         "train": {"steps": 1, "batch": 1, "schedule": schedule},
         "evaluate": {},
     }
     recipe = recipe_of(values, path / "made.yaml")
-    return new_folder(recipe, dict(recipe.values["model"]), Bytes(), "F32")
+    return plan_new(recipe, dict(recipe.values["model"]), Bytes())
 
 
-def test_every_form_has_a_configuration_here() -> None:
+def test_every_form_is_covered() -> None:
     assert CONFIGS.keys() == forms().keys()
 
 
@@ -56,23 +56,23 @@ def test_every_form_has_a_configuration_here() -> None:
 @pytest.mark.parametrize("form", forms().values(), ids=lambda form: form.name)
 def test_loops_are_written_noted_or_refused(form: Form, schedule: dict[str, Any], tmp_path: Path) -> None:
     """A form with one number of loops is refused to any other run; a range of loops becomes its mean with a note."""
-    most = schedule.get("loops") or schedule["max"]
-    reading = reading_of(form, CONFIGS[form.name])
-    if not form.any_loops and most > 1:
+    max_loops = schedule.get("loops") or schedule["max"]
+    parsed = parse(form, CONFIGS[form.name])
+    if not form.any_loops and max_loops > 1:
         with pytest.raises(
-            NotRepresentable, match=rf"train.schedule: .*{most} loops here, and llama (has|always runs)"
+            NotRepresentable, match=rf"train.schedule: .*{max_loops} loops in the run, (always )?1 in llama"
         ):
-            exported(reading, tmp_path, schedule)
+            plan(parsed, tmp_path, schedule)
         return
-    target = exported(reading, tmp_path, schedule)
-    assert target.form.name == form.name
-    runs = reading_of(form, target.values[CONFIG_FILE]).loops
+    result = plan(parsed, tmp_path, schedule)
+    assert result.form.name == form.name
+    loops = parse(form, result.config).loops
     if schedule["type"] == "fixed":
-        assert runs == schedule["loops"]
-        assert not any("range of loops" in note for note in target.notes)
+        assert loops == schedule["loops"]
+        assert not any("range of loops" in note for note in result.notes)
     else:
-        assert 1 <= runs <= most
-        assert any(f"it runs {runs}, the mean of training" in note for note in target.notes)
+        assert 1 <= loops <= max_loops
+        assert any(f"it runs {loops}, the mean of training" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_loops_are_written_noted_or_refused(form: Form, schedule: dict[str, Any]
         ("train.schedule={type: uniform, min: 1, max: 7}", "total_ut_steps", 4),
     ],
 )
-def test_a_returned_folder_states_changed_loops(override: str, key: str, value: int, tmp_path: Path) -> None:
+def test_changed_loops_change_the_configuration(override: str, key: str, value: int, tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"), overrides=[override])
-    made = export_run(tmp_path / "run", tmp_path / "out")
+    result = export_run(tmp_path / "run", tmp_path / "out")
     assert json.loads((tmp_path / "out" / CONFIG_FILE).read_text()) == CONFIG | {key: value}
-    assert f"config.json is not the imported one: {key} changed with the recipe" in made.notes
-    assert ("range of loops" in " ".join(made.notes)) == ("uniform" in override)
-    assert not made.unchanged
+    assert f"config.json differs from the imported one in {key}, as the recipe does" in result.notes
+    assert ("range of loops" in " ".join(result.notes)) == ("uniform" in override)
+    assert not result.unchanged
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_early_exit_of_the_published_model_is_noted(changed: bool, tmp_path: Path) -> None:
-    """Loopkit runs all loops, the published model stops early: said unless the folder is given back as it came."""
+def test_published_early_exit_is_noted(changed: bool, tmp_path: Path) -> None:
+    """Loopkit runs all loops, the published model stops early; an unchanged export needs no note."""
     folder = write(tmp_path / "ouro", early_exit_threshold=0.5)
     overrides = ["train.schedule.loops=5"] if changed else []
     import_folder(folder, RunFolder(tmp_path / "run"), overrides=overrides)
-    made = export_run(tmp_path / "run", tmp_path / "out")
-    assert any("early_exit_threshold 0.5" in note for note in made.notes) == changed
+    result = export_run(tmp_path / "run", tmp_path / "out")
+    assert any("early_exit_threshold 0.5" in note for note in result.notes) == changed

@@ -1,4 +1,4 @@
-"""What goes out: the folder as it came, trained weights in its form, and models that no form can say."""
+"""Exports: equal to what was imported, trained weights in its form, and models that no form can represent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from safetensors.torch import load_file
 
 import loopkit
 from loopkit.errors import UserError
-from loopkit.interop import export_run, import_folder
-from loopkit.interop.layout import new
+from loopkit.interop import export_run, exporting, import_folder
 from loopkit.interop.roundtrip import NotRepresentable
 from loopkit.loop import Batch, Loops
 from loopkit.recipe import Recipe, load_recipe, recipe_of
 from loopkit.runs import CheckpointProblem, NoRun, RunFolder, read_provenance
 from loopkit.runs.checkpoint import WEIGHTS
-from tests.interop.folders import CONFIG, digests, loaded, tensors, with_tokenizer, write
+from tests.interop.folders import CONFIG, assert_same_model, load_tensors, tensors, with_tokenizer, write
 from tests.training.runs import fit
 
 
@@ -51,111 +50,128 @@ def recipe(tmp_path: Path, **train: Any) -> Recipe:
         "evaluate": {"every": None},
     }
     values["train"] |= {"schedule": {"type": "fixed", "loops": 3}} if "schedule" not in train else {}
-    return recipe_of(values, tmp_path / "made.yaml")
+    return recipe_of(values, tmp_path / "recipe.yaml")
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_folder_comes_back_byte_for_byte(tmp_path: Path, shards: int, dtype: torch.dtype) -> None:
+def test_import_then_export_is_the_identity(tmp_path: Path, shards: int, dtype: torch.dtype) -> None:
     folder = with_tokenizer(write(tmp_path / "ouro", tensors(dtype), shards=shards))
     import_folder(folder, RunFolder(tmp_path / "run"))
-    made = export_run(tmp_path / "run", tmp_path / "out")
-    assert made.unchanged
-    assert made.notes == ()
-    assert digests(tmp_path / "out") == digests(folder)
+    result = export_run(tmp_path / "run", tmp_path / "out")
+    assert result.unchanged
+    assert result.notes == ()
+    assert_same_model(tmp_path / "out", folder)
 
 
-def test_mixed_types_odd_order_and_metadata_come_back(tmp_path: Path) -> None:
+def test_mixed_types_are_kept(tmp_path: Path) -> None:
     weights = tensors()
     weights["model.norm.weight"] = weights["model.norm.weight"].float()
     folder = write(tmp_path / "ouro", weights)
-    raw = (folder / "model.safetensors").read_bytes()
-    header = raw[8 : 8 + int.from_bytes(raw[:8], "little")]
-    record = json.loads(header)
-    text = json.dumps({"__metadata__": {"format": "pt", "note": "Grüße"}} | dict(sorted(record.items())), indent=1)
-    other = text.encode() + b"   "
-    (folder / "model.safetensors").write_bytes(len(other).to_bytes(8, "little") + other + raw[8 + len(header) :])
     import_folder(folder, RunFolder(tmp_path / "run"))
-    assert export_run(tmp_path / "run", tmp_path / "out").unchanged
-    assert digests(tmp_path / "out") == digests(folder)
+    result = export_run(tmp_path / "run", tmp_path / "out")
+    assert (result.unchanged, result.types) == (True, ("bfloat16", "float32"))
+    assert_same_model(tmp_path / "out", folder)
 
 
-@pytest.mark.parametrize("head_too", [False, True])
-def test_a_tied_head_comes_back_as_often_as_it_was_there(tmp_path: Path, head_too: bool) -> None:
+def test_unknown_configuration_keys_are_kept(tmp_path: Path) -> None:
+    folder = write(tmp_path / "ouro", some_new_key={"a": [1]}, transformers_version="9.9")
+    import_folder(folder, RunFolder(tmp_path / "run"), ignore=["some_new_key"], overrides=["data.length=128"])
+    export_run(tmp_path / "run", tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["some_new_key"], config["transformers_version"]) == ({"a": [1]}, "9.9")
+    assert config["max_position_embeddings"] == 128
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_tied_head_is_exported_once(tmp_path: Path, repeated: bool) -> None:
     weights = tensors(tied=True)
-    if head_too:
-        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
     folder = write(tmp_path / "ouro", weights, tie_word_embeddings=True)
+    extra = {"lm_head.weight": weights["model.embed_tokens.weight"].clone()} if repeated else {}
+    source = write(tmp_path / "source", weights | extra, tie_word_embeddings=True)
+    import_folder(source, RunFolder(tmp_path / "run"))
+    assert export_run(tmp_path / "run", tmp_path / "out").unchanged
+    assert_same_model(tmp_path / "out", folder)
+
+
+@pytest.mark.parametrize("name", ["hf", "hf_gqa"])
+def test_published_reference_is_reproduced(name: str, tmp_path: Path, golden_dir: Path) -> None:
+    folder = golden_dir / "ouro_tiny" / name
     import_folder(folder, RunFolder(tmp_path / "run"))
     assert export_run(tmp_path / "run", tmp_path / "out").unchanged
-    assert digests(tmp_path / "out") == digests(folder)
+    assert_same_model(tmp_path / "out", folder)
 
 
-def test_a_published_reference_comes_back(tmp_path: Path, golden_dir: Path) -> None:
-    for name in ("hf", "hf_gqa"):
-        folder = golden_dir / "ouro_tiny" / name
-        import_folder(folder, RunFolder(tmp_path / name))
-        assert export_run(tmp_path / name, tmp_path / f"{name}-out").unchanged
-        assert digests(tmp_path / f"{name}-out") == digests(folder)
+def test_runs_of_the_first_layout_are_exported(tmp_path: Path) -> None:
+    """They also keep the headers of the weight files and the index, neither of which is used."""
+    folder = write(tmp_path / "ouro")
+    import_folder(folder, RunFolder(tmp_path / "run"))
+    copies = tmp_path / "run" / "imported"
+    (copies / "layout.json").write_text('{"format": 1, "form": "ouro", "shards": {}}')
+    (copies / "folder" / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    assert export_run(tmp_path / "run", tmp_path / "out").unchanged
+    assert_same_model(tmp_path / "out", folder)
 
 
-def test_trained_weights_go_out_in_the_form_that_they_came_in(tmp_path: Path) -> None:
+def test_trained_weights_are_exported_in_the_imported_form(tmp_path: Path) -> None:
     folder = write(tmp_path / "ouro", shards=2)
     import_folder(folder, RunFolder(tmp_path / "imported"))
     trained = fit(recipe(tmp_path, start_from=str(tmp_path / "imported")), tmp_path / "trained")
-    first = fit(recipe(tmp_path, start_from=str(trained.folder.path), steps=1), tmp_path / "again")
-    for run in (trained, first):  # the second has it from the first
+    second = fit(recipe(tmp_path, start_from=str(trained.folder.path), steps=1), tmp_path / "again")
+    for run in (trained, second):  # the second inherits the imported files through the first
         out = tmp_path / f"{run.folder.name}-out"
-        made = export_run(run.folder.path, out)
-        assert (made.form, made.unchanged, made.types) == ("ouro", False, ("bfloat16",))
-        assert made.notes == ("the run's weights are float32; they are written as bfloat16",)
-        same = {"config.json", "generation_config.json", "modeling_ouro.py", "model.safetensors.index.json"}
-        assert {name: digests(out)[name] for name in same} == {name: digests(folder)[name] for name in same}
-        ours, theirs = loaded(out), loaded(folder)
-        assert {n: (v.dtype, v.shape) for n, v in ours.items()} == {n: (v.dtype, v.shape) for n, v in theirs.items()}
-        assert not torch.equal(ours["model.norm.weight"], theirs["model.norm.weight"])
+        result = export_run(run.folder.path, out)
+        assert (result.form, result.unchanged, result.types) == ("ouro", False, ("bfloat16",))
+        assert result.notes == ("the run's weights are float32; they are written as bfloat16",)
+        assert json.loads((out / "config.json").read_text()) == CONFIG
+        for name in ("generation_config.json", "modeling_ouro.py"):
+            assert (out / name).read_bytes() == (folder / name).read_bytes()
+        exported, published = load_tensors(out), load_tensors(folder)
+        assert {n: (v.dtype, v.shape) for n, v in exported.items()} == {
+            n: (v.dtype, v.shape) for n, v in published.items()
+        }
+        assert not torch.equal(exported["model.norm.weight"], published["model.norm.weight"])
         master = load_file(run.checkpoint.path / WEIGHTS)
         q = master["core.blocks.1.attention.qkv.weight"][:16]
-        assert torch.equal(ours["model.layers.1.self_attn.q_proj.weight"], q.bfloat16())
+        assert torch.equal(exported["model.layers.1.self_attn.q_proj.weight"], q.bfloat16())
 
     import_folder(tmp_path / "again-out", RunFolder(tmp_path / "back"))
-    model, _, _ = loopkit.load(tmp_path / "back")
-    before, _, _ = loopkit.load(tmp_path / "again")
+    reimported, _, _ = loopkit.load(tmp_path / "back")
+    model, _, _ = loopkit.load(tmp_path / "again")
     batch = Batch.of(torch.arange(12).view(2, 6))
     with torch.no_grad():
-        there, here = (m.run(batch, Loops.fixed(3)).logits(3) for m in (model, before))
-    assert 0 < (there - here).abs().max() < 0.2  # what bf16 rounds away
+        result, expected = (m.run(batch, Loops.fixed(3)).logits(3) for m in (reimported, model))
+    assert 0 < (result - expected).abs().max() < 0.2  # the rounding of bf16
 
 
-def test_imported_weights_are_the_first_ones_of_training(tmp_path: Path) -> None:
+def test_training_starts_from_imported_weights(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "imported"))
     checkpoint = RunFolder(tmp_path / "imported").checkpoint(0)
     for number, start in enumerate((tmp_path / "imported", checkpoint, checkpoint / WEIGHTS)):
         run = fit(recipe(tmp_path, start_from=str(start), steps=1, lr=1e-12), tmp_path / f"run{number}")
         weights = load_file(run.checkpoint.path / WEIGHTS)
         torch.testing.assert_close(weights["head.weight"], tensors()["lm_head.weight"].float())
-        assert (run.folder.imported / "layout.json").is_file()
+        assert (run.folder.imported / "folder" / "config.json").is_file()
 
 
-def test_a_type_that_was_asked_for(tmp_path: Path) -> None:
+def test_dtype_option_converts_all_tensors(tmp_path: Path) -> None:
     folder = write(tmp_path / "ouro", shards=2)
     import_folder(folder, RunFolder(tmp_path / "run"))
-    made = export_run(tmp_path / "run", tmp_path / "out", dtype="fp32")
-    assert (made.types, made.unchanged) == (("float32",), False)
-    assert "are bfloat16; they are written as float32" in made.notes[0]
+    result = export_run(tmp_path / "run", tmp_path / "out", dtype="fp32")
+    assert (result.types, result.unchanged) == (("float32",), False)
+    assert "are bfloat16; they are written as float32" in result.notes[0]
     assert json.loads((tmp_path / "out" / "config.json").read_text()) == CONFIG | {"dtype": "float32"}
-    ours = loaded(tmp_path / "out")
-    assert all(torch.equal(ours[name], value.float()) for name, value in tensors().items())
-    import_folder(tmp_path / "out", RunFolder(tmp_path / "again"))  # index and files agree
+    exported = load_tensors(tmp_path / "out")
+    assert all(torch.equal(exported[name], value.float()) for name, value in tensors().items())
 
 
-def test_a_run_that_was_never_imported(tmp_path: Path) -> None:
+def test_a_run_that_was_not_imported(tmp_path: Path) -> None:
     schedule = {"type": "lognormal", "mu": 1.7, "sigma": 0.4, "min": 1, "max": 16}
     trained = fit(recipe(tmp_path, schedule=schedule, steps=1), tmp_path / "trained")
-    made = export_run(trained.folder.path, tmp_path / "out")
-    assert (made.form, made.types) == ("ouro", ("float32",))
-    assert "runs 6, the mean of training" in made.notes[0]
-    assert "tokenizer 'bytes' has no Hugging Face form" in made.notes[1]
+    result = export_run(trained.folder.path, tmp_path / "out")
+    assert (result.form, result.types) == ("ouro", ("float32",))
+    assert "runs 6, the mean of training" in result.notes[0]
+    assert "tokenizer 'bytes' has no Hugging Face form" in result.notes[1]
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["total_ut_steps"], config["vocab_size"], config["pad_token_id"]) == (6, 300, 256)
     again = import_folder(tmp_path / "out", RunFolder(tmp_path / "again"), tokenizer="bytes")
@@ -167,61 +183,66 @@ def test_a_run_that_was_never_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"block": {"placement": "post_sandwich"}}, "model.block.placement: 'post_sandwich' here, and ouro has 'pre_s"),
-        ({"carry": "identity"}, "model.carry: 'identity' here, and ouro has 'readout'"),
-        ({"injection": "add"}, "model.injection: 'add' here"),
-        ({"gate": {"reads": "state"}}, "model.gate.reads: 'state' here, and ouro has 'readout'"),
-        ({"prelude": 1}, "model.prelude.layers: 1 here"),
-        ({"block": {"mlp": "gelu"}}, "model.block.mlp: 'gelu' here, and ouro has 'swiglu'"),
-        ({"block": {"norm": {"eps": 1e-5}}}, "model.block.norm.eps: 1e-05 here"),
-        ({"block": {"attention": {"qk_norm": "rmsnorm"}}}, "model.block.attention.qk_norm: .*ouro has None"),
-        ({"position": {"pairing": "interleaved"}}, "model.position.pairing: 'interleaved' here"),
-        ({"position": "learned"}, "model.position: 'learned' here, and ouro has 'rope'"),
-        ({"embedding": {"scale": "sqrt_width"}}, "model.embedding.scale: 'sqrt_width' here"),
-        ({"head": {"bias": True}}, "model.head.bias: True here"),
+        (
+            {"block": {"placement": "post_sandwich"}},
+            "block.placement: 'post_sandwich' in the run, 'pre_sandwich' in ouro",
+        ),
+        ({"carry": "identity"}, "model.carry: 'identity' in the run, 'readout' in ouro"),
+        ({"injection": "add"}, "model.injection: 'add' in the run"),
+        ({"gate": {"reads": "state"}}, "model.gate.reads: 'state' in the run, 'readout' in ouro"),
+        ({"prelude": 1}, "model.prelude.layers: 1 in the run"),
+        ({"block": {"mlp": "gelu"}}, "model.block.mlp: 'gelu' in the run, 'swiglu' in ouro"),
+        ({"block": {"norm": {"eps": 1e-5}}}, "model.block.norm.eps: 1e-05 in the run"),
+        ({"block": {"attention": {"qk_norm": "rmsnorm"}}}, "model.block.attention.qk_norm: .*None in ouro"),
+        ({"position": {"pairing": "interleaved"}}, "model.position.pairing: 'interleaved' in the run"),
+        ({"position": "learned"}, "model.position: 'learned' in the run, 'rope' in ouro"),
+        ({"embedding": {"scale": "sqrt_width"}}, "model.embedding.scale: 'sqrt_width' in the run"),
+        ({"head": {"bias": True}}, "model.head.bias: True in the run"),
     ],
 )
-def test_what_the_form_cannot_say_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_unrepresentable_components_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     from loopkit.components.tokenizer.bytes import Bytes
-    from loopkit.interop.target import new_folder
+    from loopkit.interop.export_plan import plan_new
 
-    said = recipe(tmp_path)
-    changed = recipe_of({**said.values, "model": _merged(dict(said.values["model"]), change)}, tmp_path / "made.yaml")
+    base = recipe(tmp_path)
+    changed = recipe_of({**base.values, "model": _merge(dict(base.values["model"]), change)}, tmp_path / "recipe.yaml")
     with pytest.raises(NotRepresentable, match=message):
-        new_folder(changed, dict(changed.values["model"]), Bytes(), "F32")
+        plan_new(changed, dict(changed.values["model"]), Bytes())
 
 
-def _merged(below: Any, above: Any) -> Any:
+def _merge(below: Any, above: Any) -> Any:
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
-    return below | {key: _merged(below.get(key), value) for key, value in above.items()}
+    return below | {key: _merge(below.get(key), value) for key, value in above.items()}
 
 
-def test_a_changed_recipe_changes_the_configuration_and_says_so(tmp_path: Path) -> None:
+def test_a_changed_recipe_changes_the_configuration(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "imported"))
     other = recipe_of(
         {
-            **(said := recipe(tmp_path, start_from=str(tmp_path / "imported"), steps=1)).values,
-            "model": _merged(dict(said.values["model"]), {"position": {"base": 10000.0}}),
+            **(base := recipe(tmp_path, start_from=str(tmp_path / "imported"), steps=1)).values,
+            "model": _merge(dict(base.values["model"]), {"position": {"base": 10000.0}}),
         },
-        tmp_path / "made.yaml",
+        tmp_path / "recipe.yaml",
     )
     run = fit(other, tmp_path / "trained")
-    made = export_run(run.folder.path, tmp_path / "out")
-    assert "config.json is not the imported one: rope_theta changed" in made.notes[0]
+    result = export_run(run.folder.path, tmp_path / "out")
+    assert "config.json differs from the imported one in rope_theta" in result.notes[0]
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config == CONFIG | {"rope_theta": 10000.0}
 
 
-def test_shards_of_a_new_layout() -> None:
-    theirs = {"a": (4, 8), "b": (2, 8), "c": (100,), "d": (1,)}
-    headers = new(theirs, "F32", limit=200)
-    assert [list(header.entries) for header in headers.values()] == [["a", "b"], ["c"], ["d"]]
-    assert list(headers)[2] == "model-00003-of-00003.safetensors"
-    assert list(new(theirs, "F32")) == ["model.safetensors"]
+def test_large_models_are_exported_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "ouro")
+    import_folder(folder, RunFolder(tmp_path / "run"))
+    monkeypatch.setattr(exporting, "SHARD", "10KB")
+    export_run(tmp_path / "run", tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) > 2
+    assert_same_model(tmp_path / "out", folder)
+    import_folder(tmp_path / "out", RunFolder(tmp_path / "again"))  # checks that index and files agree
 
 
-def test_nothing_is_overwritten_and_nothing_made_up(tmp_path: Path) -> None:
+def test_existing_folder_missing_run_or_step_is_refused(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"))
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match="another folder with --out"):
@@ -233,28 +254,25 @@ def test_nothing_is_overwritten_and_nothing_made_up(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_kept_files_that_were_changed(tmp_path: Path) -> None:
+def test_a_missing_source_configuration_is_reported(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"))
-    kept = tmp_path / "run" / "imported" / "folder" / "generation_config.json"
-    kept.write_text("{}")
-    with pytest.raises(ValueError, match=r"generation_config.json has been changed"):
+    config = tmp_path / "run" / "imported" / "folder" / "config.json"
+    config.write_text("{")
+    with pytest.raises(UserError, match=r"config.json: not JSON"):
         export_run(tmp_path / "run", tmp_path / "out")
-    kept.unlink()
-    with pytest.raises(ValueError, match=r"generation_config.json is missing"):
-        export_run(tmp_path / "run", tmp_path / "out")
-    (tmp_path / "run" / "imported" / "layout.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"layout.json is damaged"):
+    config.unlink()
+    with pytest.raises(UserError, match=r"config.json is missing; put the published file back, or import"):
         export_run(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_imported_run_is_no_run_to_resume(tmp_path: Path) -> None:
+def test_an_imported_run_cannot_be_resumed(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"))
     with pytest.raises(CheckpointProblem, match=r"nothing to resume; start a new run from it with train.start_from"):
         fit(load_recipe(tmp_path / "run" / "resolved.yaml"), tmp_path / "run", resume=True)
 
 
-def test_starting_from_nothing_says_how_to_get_something(tmp_path: Path) -> None:
+def test_start_from_a_wrong_path_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"does not exist; name a run"):
         fit(recipe(tmp_path, start_from=str(tmp_path / "none")), tmp_path / "run")
     folder = write(tmp_path / "ouro")
@@ -263,15 +281,15 @@ def test_starting_from_nothing_says_how_to_get_something(tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_without_a_past_inherits_nothing(tmp_path: Path) -> None:
+def test_a_run_without_import_inherits_no_files(tmp_path: Path) -> None:
     first = fit(recipe(tmp_path, steps=1), tmp_path / "first")
     second = fit(recipe(tmp_path, steps=1, start_from=str(first.folder.path)), tmp_path / "second")
     assert not second.folder.imported.exists()
     assert "imported" not in read_provenance(second.folder.provenance)
 
 
-def test_a_run_with_components_of_its_own_file_goes_out(tmp_path: Path) -> None:
-    """Its tokenizer is known to nobody but its recipe."""
+def test_a_run_with_plugin_components_is_exported(tmp_path: Path) -> None:
+    """Only the run's recipe names the plugin of its tokenizer."""
     (tmp_path / "words.py").write_text(
         "from loopkit.components.tokenizer.bytes import Bytes\nfrom loopkit.registry import register\n\n\n"
         '@register("tokenizer", "own_words")\n'
@@ -279,7 +297,7 @@ def test_a_run_with_components_of_its_own_file_goes_out(tmp_path: Path) -> None:
     )
     values = dict(recipe(tmp_path).values) | {"plugins": ["words.py"]}
     values["data"] = values["data"] | {"tokenizer": "own_words"}
-    fit(recipe_of(values, tmp_path / "made.yaml"), tmp_path / "run")
+    fit(recipe_of(values, tmp_path / "recipe.yaml"), tmp_path / "run")
     assert export_run(tmp_path / "run", tmp_path / "out").form == "ouro"
     _, tokenizer, _ = loopkit.load(tmp_path / "run")
     assert type(tokenizer).__name__ == "Words"

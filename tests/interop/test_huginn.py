@@ -1,8 +1,7 @@
-"""Huginn's checkpoints come in, give the reference's numbers, and go out byte for byte."""
+"""Huginn's checkpoints are imported, reproduce the reference's numbers, and are exported unchanged."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -19,6 +18,7 @@ from loopkit.interop.config import ConfigError
 from loopkit.interop.published import PublishedError
 from loopkit.loop import Batch, Loops
 from loopkit.runs import RunFolder
+from tests.interop.folders import assert_same_model
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +29,15 @@ def golden(golden_dir: Path) -> Path:
 @pytest.fixture(scope="module")
 def imported(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "huginn"
-    made = import_folder(golden / "hf", RunFolder(run))
-    assert (made.form, made.loops, made.tokenizer) == ("huginn", 4, "numbers")
+    result = import_folder(golden / "hf", RunFolder(run))
+    assert (result.form, result.loops, result.tokenizer) == ("huginn", 4, "numbers")
     weights = load_file(golden / "hf" / "model.safetensors")
-    assert made.parameters == sum(value.numel() for name, value in weights.items() if name != "freqs_cis")
+    assert result.parameters == sum(value.numel() for name, value in weights.items() if name != "freqs_cis")
     return run
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
-
-
-def changed(golden: Path, to: Path, tensors: dict[str, Tensor] | None = None, **config: Any) -> Path:
-    """A copy of the reference's folder with other values."""
+def write_changed(golden: Path, to: Path, tensors: dict[str, Tensor] | None = None, **config: Any) -> Path:
+    """Copy the reference's folder with other values."""
     shutil.copytree(golden / "hf", to)
     (to / "config.json").write_text(json.dumps(json.loads((to / "config.json").read_text()) | config))
     if tensors:
@@ -50,7 +46,7 @@ def changed(golden: Path, to: Path, tensors: dict[str, Tensor] | None = None, **
 
 
 @torch.no_grad()
-def test_an_imported_model_gives_the_reference_s_logits(golden: Path, imported: Path) -> None:
+def test_logits_equal_the_reference(golden: Path, imported: Path) -> None:
     expected = load_file(golden / "expected_f64.safetensors")
     model, _, recipe = loopkit.load(imported)
     model.to(torch.float64)
@@ -65,46 +61,45 @@ def test_an_imported_model_gives_the_reference_s_logits(golden: Path, imported: 
     assert recipe.model.start.options == {"std": pytest.approx(0.4**0.5), "cut": 3.0}
 
 
-def test_the_folder_is_given_back_byte_for_byte(golden: Path, imported: Path, tmp_path: Path) -> None:
-    made = export_run(imported, tmp_path / "out")
-    assert made.unchanged
-    assert made.form == "huginn"
-    assert digests(tmp_path / "out") == digests(golden / "hf")
+def test_import_then_export_is_the_identity(golden: Path, imported: Path, tmp_path: Path) -> None:
+    result = export_run(imported, tmp_path / "out")
+    assert (result.form, result.unchanged) == ("huginn", True)
+    assert_same_model(tmp_path / "out", golden / "hf")
 
 
-def test_without_a_kept_table_it_is_computed(golden: Path, imported: Path, tmp_path: Path) -> None:
+def test_a_missing_rotary_table_is_computed(golden: Path, imported: Path, tmp_path: Path) -> None:
     shutil.copytree(imported, tmp_path / "run")
     (tmp_path / "run" / "imported" / "tables.safetensors").unlink()
     export_run(tmp_path / "run", tmp_path / "out", dtype="fp32")
-    theirs, ours = load_file(golden / "hf/model.safetensors"), load_file(tmp_path / "out/model.safetensors")
-    assert theirs.keys() == ours.keys()
-    for name, value in theirs.items():
-        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-5 if name == "freqs_cis" else 0.0)
+    expected, result = load_file(golden / "hf/model.safetensors"), load_file(tmp_path / "out/model.safetensors")
+    assert expected.keys() == result.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(result[name], value, rtol=0, atol=1e-5 if name == "freqs_cis" else 0.0)
 
 
 @pytest.mark.parametrize(
     ("config", "match"),
     [
-        ({"injection_type": "gate"}, "injection_type is 'gate': the input enters its loops otherwise"),
-        ({"state_init": "zero"}, "state_init is 'zero': its first state is another"),
-        ({"block_class_name": "TransformerPreNormBlock"}, "its blocks are placed otherwise"),
-        ({"test_time_noise": 0.5}, "noise enters its loops"),
-        ({"num_key_value_heads": 2}, "its qk_bias is as wide for keys as for queries"),
+        ({"injection_type": "gate"}, "injection_type is 'gate': only a linear injection is supported"),
+        ({"state_init": "zero"}, "state_init is 'zero': only a random first state is supported"),
+        ({"block_class_name": "TransformerPreNormBlock"}, "only sandwich blocks are supported"),
+        ({"test_time_noise": 0.5}, "noise between loops is not supported"),
+        ({"num_key_value_heads": 2}, "its qk_bias needs as many key heads as query heads"),
         ({"init_values": {"embed_scale": 1.0, "std": 0.1}}, "it must be the square root of n_embd"),
         ({"init_values": {"embed_scale": 32**0.5, "std": 0.1}}, r"it must be the square root of 2 / \(5 n_embd\)"),
-        ({"step_embedding": True}, "step_embedding is True: loopkit does not know"),
+        ({"step_embedding": True}, "step_embedding is True: loopkit does not read this key"),
     ],
 )
-def test_what_a_recipe_cannot_say_is_refused(golden: Path, tmp_path: Path, config: dict, match: str) -> None:
+def test_unsupported_configurations_are_refused(golden: Path, tmp_path: Path, config: dict, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
-        import_folder(changed(golden, tmp_path / "hf", **config), RunFolder(tmp_path / "run"))
+        import_folder(write_changed(golden, tmp_path / "hf", **config), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_table_of_another_rotation_is_refused(golden: Path, tmp_path: Path) -> None:
-    folder = changed(golden, tmp_path / "hf", rope_base=10000)
+def test_an_inconsistent_rotary_table_is_refused(golden: Path, tmp_path: Path) -> None:
+    folder = write_changed(golden, tmp_path / "hf", rope_base=10000)
     with pytest.raises(PublishedError, match="its numbers are not those that config"):
         import_folder(folder, RunFolder(tmp_path / "run"))
-    folder = changed(golden, tmp_path / "short", {"freqs_cis": torch.zeros(1, 5, 1, 4, 2)})
-    with pytest.raises(PublishedError, match=r"freqs_cis: the file has \[1, 5, 1, 4, 2\], config.json says"):
+    folder = write_changed(golden, tmp_path / "short", {"freqs_cis": torch.zeros(1, 5, 1, 4, 2)})
+    with pytest.raises(PublishedError, match=r"freqs_cis: its shape is \[1, 5, 1, 4, 2\]; config.json implies"):
         import_folder(folder, RunFolder(tmp_path / "run"))

@@ -139,9 +139,8 @@ def test_doctor_shows_every_plugin_and_the_state_it_is_in(site: Path) -> None:
     done = run("doctor", "--json", "--plugins", str(local))
     assert done.exit_code == 0, done.output
     rows = {(row["component"], row["from"]): row for row in json.loads(done.stdout)["plugins"]}
-    assert (
-        rows["readout/same", "good_a 1.2"]["state"] == "ready as good_a:same, because good_b 1.2 has one of this name"
-    )
+    state = rows["readout/same", "good_a 1.2"]["state"]
+    assert state == "ready as good_a:same, because good_b 1.2 has one of the same name"
     assert rows["readout/needy", "needy_c 1.2"]["state"].startswith("cannot be imported: ModuleNotFoundError")
     assert "torn.py:1: syntax error" in rows["readout/torn", "torn 1.2"]["state"]
     assert "local_file.py:1: syntax error" in rows["file", str(local)]["state"]

@@ -1,4 +1,4 @@
-"""What decoders of the Llama family have in common on both sides: their configuration, and the tensors of a layer."""
+"""What decoders of the Llama family share: the keys of their configuration, and the tensors of a layer."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
 from loopkit.interop.config import Config
-from loopkit.interop.weight_map import DerivedTensor, Link, Links, Shape, same
+from loopkit.interop.weight_map import Buffer, Shape, TensorGroup, WeightMap, renamed
 
 PLAIN_ROPE = ("default", None)
 
 
 def read_decoder(config: Config, placement: str, **parts: Any) -> dict[str, Any]:
-    """A model section from the keys that all of them have.
+    """Read the keys that all of them have as a model section.
 
     Args:
-        config: Their configuration; what would change numbers and cannot be said is refused.
-        placement: Where the norms of a layer sit.
-        parts: The rest of the section, by kind.
+        config: Their configuration; values that change numbers and that no recipe can represent are rejected.
+        placement: Placement of the norms of a layer.
+        parts: Further components of the section, by kind.
     """
     width, heads = config.count("hidden_size"), config.count("num_attention_heads")
     head_size = config.count("head_dim", max(width // heads, 1))
@@ -34,9 +35,9 @@ def read_decoder(config: Config, placement: str, **parts: Any) -> dict[str, Any]
     }
     if head_size * heads != width:
         attention["head_size"] = head_size
-    config.only("hidden_act", "silu", "swish", why="the gate of its MLP bends otherwise than SiLU")
-    config.only("attention_bias", False, why="attention has biases, which are not supported")
-    config.only("mlp_bias", False, why="the MLP has biases, which are not supported")
+    config.require("hidden_act", "silu", "swish", why="the gate of the MLP must use SiLU")
+    config.require("attention_bias", False, why="biases of attention are not supported")
+    config.require("mlp_bias", False, why="biases of the MLP are not supported")
     _full_attention(config, layers)
     return {
         "width": width,
@@ -59,7 +60,7 @@ def read_decoder(config: Config, placement: str, **parts: Any) -> dict[str, Any]
 
 
 def write_decoder(model: Mapping[str, Any], *, length: int) -> dict[str, Any]:
-    """The keys that all of them have, from a model section."""
+    """Write a model section as the keys that all of them have."""
     block, position, width = model["block"], model["position"], model["width"]
     attention, mlp = block.get("attention", {}), block.get("mlp", {})
     heads = attention.get("heads", 1)
@@ -83,90 +84,91 @@ def write_decoder(model: Mapping[str, Any], *, length: int) -> dict[str, Any]:
     return config
 
 
-def decoder_links(model: Mapping[str, Any], norms: Mapping[str, str], *others: Link) -> Links:
-    """Every tensor: table, layers, last norm, and the head where it has one of its own.
+def decoder_weight_map(model: Mapping[str, Any], norms: Mapping[str, str], *extra: TensorGroup) -> WeightMap:
+    """Map every tensor: token table, layers, last norm, and the head if it is not tied.
 
     Args:
         model: The resolved model section.
-        norms: Their name of each norm of a layer to ours.
-        others: What this form has besides.
+        norms: Published name of each norm of a layer to the native one.
+        extra: Further tensors of the form.
     """
     width, vocabulary = model["width"], model["vocabulary"]
-    found = [same("model.embed_tokens.weight", (vocabulary, width), "embedding.tokens.weight")]
+    groups = [renamed("model.embed_tokens.weight", (vocabulary, width), "embedding.tokens.weight")]
     for i in range(model["core"]["layers"]):
-        found += _layer(model, f"model.layers.{i}", f"core.blocks.{i}", norms)
-    found += [same("model.norm.weight", (width,), "readout.norm.weight"), *others]
+        groups += _layer(model, f"model.layers.{i}", f"core.blocks.{i}", norms)
+    groups += [renamed("model.norm.weight", (width,), "readout.norm.weight"), *extra]
     if model["head"]["tied"]:
-        return Links(tuple(found), {"lm_head.weight": "model.embed_tokens.weight"})
-    return Links((*found, same("lm_head.weight", (vocabulary, width), "head.weight")), {})
+        return WeightMap(tuple(groups), {"lm_head.weight": "model.embed_tokens.weight"})
+    return WeightMap((*groups, renamed("lm_head.weight", (vocabulary, width), "head.weight")))
 
 
 ROTARY = re.compile(r"model\.(?:layers\.\d+\.self_attn\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)")
-"""Buffers of the rotation, which older folders store."""
+"""Buffers of the rotary embedding, which older folders store."""
 
 
-def rotary_buffer(name: str, shape: Shape, model: Mapping[str, Any]) -> DerivedTensor | None:
-    """The buffer of the rotation that a stored tensor is; None where its name is not that of one.
+def rotary_buffer(name: str, shape: Shape, model: Mapping[str, Any]) -> Buffer | None:
+    """Return the buffer of the rotary embedding that a stored tensor is; None for other names.
 
-    inv_freq: ``[size / 2]``;  cos_cached, sin_cached: ``[..., length, size]``, both halves alike
+    inv_freq: ``[size / 2]``;  cos_cached, sin_cached: ``[..., length, size]``, both halves equal
     """
     match = ROTARY.fullmatch(name)
     if match is None:
         return None
     attention = model["block"]["attention"]
     size = attention["head_size"] or model["width"] // attention["heads"]
-    frequency = 1.0 / model["position"]["base"] ** (np.arange(0, size, 2, dtype=np.float64) / size)
+    frequency = 1.0 / model["position"]["base"] ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
     if match[1] == "inv_freq":
-        return DerivedTensor((size // 2,), lambda: frequency.astype(np.float32))
+        return Buffer((size // 2,), lambda: frequency.float())
     length = shape[-2] if len(shape) > 1 else 1
 
-    def make() -> np.ndarray:
-        angle = np.arange(length, dtype=np.float64)[:, None] * np.concatenate([frequency, frequency])
-        return (np.cos(angle) if match[1] == "cos_cached" else np.sin(angle)).astype(np.float32)
+    def compute() -> Tensor:
+        angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency.repeat(2)
+        values = angle.cos() if match[1] == "cos_cached" else angle.sin()
+        return values.float().expand(shape).contiguous()
 
-    return DerivedTensor((*(1 for _ in shape[:-2]), length, size), make)
+    return Buffer((*(1 for _ in shape[:-2]), length, size), compute)
 
 
-def _layer(model: Mapping[str, Any], theirs: str, ours: str, norms: Mapping[str, str]) -> list[Link]:
+def _layer(model: Mapping[str, Any], published: str, native: str, norms: Mapping[str, str]) -> list[TensorGroup]:
     width, attention = model["width"], model["block"]["attention"]
     heads = attention["heads"]
     size = attention["head_size"] or width // heads
     queries, keys = heads * size, (attention["kv_heads"] or heads) * size
     mlp = model["block"]["mlp"]
-    inside = mlp["hidden"] or round(mlp["ratio"] * width)
+    hidden = mlp["hidden"] or round(mlp["ratio"] * width)
     projections = [("q", queries), ("k", keys), ("v", keys)]
-    fused = tuple((f"{theirs}.self_attn.{letter}_proj.weight", (rows, width)) for letter, rows in projections)
+    fused = tuple((f"{published}.self_attn.{letter}_proj.weight", (rows, width)) for letter, rows in projections)
     return [
-        Link(fused, (f"{ours}.attention.qkv.weight",)),
-        same(f"{theirs}.self_attn.o_proj.weight", (width, queries), f"{ours}.attention.out.weight"),
-        same(f"{theirs}.mlp.gate_proj.weight", (inside, width), f"{ours}.mlp.gate.weight"),
-        same(f"{theirs}.mlp.up_proj.weight", (inside, width), f"{ours}.mlp.up.weight"),
-        same(f"{theirs}.mlp.down_proj.weight", (width, inside), f"{ours}.mlp.out.weight"),
-        *(same(f"{theirs}.{name}.weight", (width,), f"{ours}.{norm}.weight") for name, norm in norms.items()),
+        TensorGroup(fused, (f"{native}.attention.qkv.weight",)),
+        renamed(f"{published}.self_attn.o_proj.weight", (width, queries), f"{native}.attention.out.weight"),
+        renamed(f"{published}.mlp.gate_proj.weight", (hidden, width), f"{native}.mlp.gate.weight"),
+        renamed(f"{published}.mlp.up_proj.weight", (hidden, width), f"{native}.mlp.up.weight"),
+        renamed(f"{published}.mlp.down_proj.weight", (width, hidden), f"{native}.mlp.out.weight"),
+        *(renamed(f"{published}.{name}.weight", (width,), f"{native}.{norm}.weight") for name, norm in norms.items()),
     ]
 
 
 def _rope_base(config: Config) -> float:
-    """Base of the rotation, where it is plain; newer configurations put it into ``rope_parameters``."""
+    """Read the base of an unscaled rotary embedding; newer configurations have it in ``rope_parameters``."""
     base = config.number("rope_theta", 10000.0)
     for key in ("rope_scaling", "rope_parameters"):
         value = config.get(key)
         if value is None:
             continue
         if not isinstance(value, dict) or value.get("rope_type", value.get("type")) not in PLAIN_ROPE:
-            config.refuse(f"{key} is {value!r}: scaled rotary positions are not supported")
+            config.reject(f"{key} is {value!r}: scaled rotary positions are not supported")
         elif unknown := set(value) - {"rope_type", "type", "rope_theta"}:
-            config.refuse(f"{key} has {', '.join(sorted(unknown))}, which loopkit does not know")
+            config.reject(f"{key} has {', '.join(sorted(unknown))}, which loopkit does not support")
         else:
             base = float(value.get("rope_theta", base))
     return base
 
 
 def _full_attention(config: Config, layers: int) -> None:
-    """Refuse windows; a width of window that is switched off changes nothing."""
+    """Reject sliding windows; the width of a window that is switched off is ignored."""
     switched_off = config.get("use_sliding_window") is False
-    config.only("use_sliding_window", False, why="attention within a sliding window is not supported")
+    config.require("use_sliding_window", False, why="sliding-window attention is not supported")
     if not switched_off:
-        config.only("sliding_window", why="attention within a sliding window is not supported")
-    config.pass_over("sliding_window")
-    config.only("layer_types", ["full_attention"] * layers, why="every layer must attend to all that came before")
+        config.require("sliding_window", why="sliding-window attention is not supported")
+    config.ignore_keys("sliding_window")
+    config.require("layer_types", ["full_attention"] * layers, why="every layer must have full attention")

@@ -1,8 +1,9 @@
-"""Huginn: post-sandwich blocks before, in and after the loop, which an adapter of state and input enters.
+"""Huginn: post-sandwich blocks before, in and after the loop; an adapter combines state and input.
 
-e = prelude(sqrt(D) * embedding);  s_0 ~ N(0, 2/5) cut at three;  s_k = core(W [s_{k-1}, e]);  z = N(coda(N(s)))
+e = prelude(sqrt(D) * embedding);  s_0 ~ N(0, 2/5), truncated at three standard deviations;
+s_k = core(W [s_{k-1}, e]);  z = N(coda(N(s)))
 
-Paper: arXiv:2502.05171. The published modelling file is what the names come from.
+Paper: arXiv:2502.05171. The names are those of the published modelling file.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from loopkit.interop.architectures import Form, Reading
+from loopkit.interop.architectures import Form, ParsedConfig
 from loopkit.interop.config import Config
-from loopkit.interop.weight_map import DerivedTensor, Link, Links, same
+from loopkit.interop.weight_map import Buffer, TensorGroup, WeightMap, renamed
 
 STD = math.sqrt(2 / 5)
-"""Of the first state: sqrt(2 / (5 width)), times the embedding's scale, sqrt(width)."""
+"""Standard deviation of the first state: sqrt(2 / (5 width)) times the embedding's scale, sqrt(width)."""
 
 STAGES = {"prelude": "prelude", "core": "core_block", "coda": "coda"}
 
@@ -30,27 +32,27 @@ class Huginn(Form):
     model_type = "huginn_raven"
     classes = ("RavenForCausalLM",)
 
-    def read(self, config: Config) -> Reading:
+    def read(self, config: Config) -> ParsedConfig:
         width, heads = config.count("n_embd"), config.count("n_heads")
         keys, loops = config.count("num_key_value_heads", heads), config.count("mean_recurrence", 32)
         norm = {"type": "rmsnorm", "eps": config.number("norm_eps", 1e-6)}
         biased = config.flag("qk_bias", True)
         if biased and keys != heads:
-            config.refuse(f"num_key_value_heads is {keys}: its qk_bias is as wide for keys as for queries")
-        config.only("head_dim", width // heads, why="its heads do not share the width out")
-        config.only("bias", False, why="its matrices have biases, which the published Huginn has not")
-        config.only("block_class_name", "SandwichBlock", why="its blocks are placed otherwise")
-        config.only("mlp_class_name", "GatedMLP", why="its MLP is another")
-        config.only("nonlin_name", "SiLU", why="the gate of its MLP bends otherwise than SiLU")
-        config.only("norm_class_name", "RMSNorm_llama", "RMSNorm", why="its norms are others")
-        config.only("injection_type", "linear", why="the input enters its loops otherwise than by a matrix")
-        config.only("state_init", "like-init", why="its first state is another")
-        config.only("test_time_noise", 0, 0.0, why="noise enters its loops")
-        config.pass_over("test_time_noise_type", "activation_checkpoint_impl", "architecture_class_name", "n_layers")
-        config.pass_over("effective_expected_depth", "init_orthogonal", "init_strategy", "mean_backprop_depth")
-        config.pass_over("padding_multiple", "sampling_scheme", "vocab_size")
-        _first_values(config, width)
-        return Reading(
+            config.reject(f"num_key_value_heads is {keys}: its qk_bias needs as many key heads as query heads")
+        config.require("head_dim", width // heads, why="its heads must divide the width")
+        config.require("bias", False, why="biases are not supported")
+        config.require("block_class_name", "SandwichBlock", why="only sandwich blocks are supported")
+        config.require("mlp_class_name", "GatedMLP", why="only the gated MLP is supported")
+        config.require("nonlin_name", "SiLU", why="the gate of the MLP must use SiLU")
+        config.require("norm_class_name", "RMSNorm_llama", "RMSNorm", why="only RMSNorm is supported")
+        config.require("injection_type", "linear", why="only a linear injection is supported")
+        config.require("state_init", "like-init", why="only a random first state is supported")
+        config.require("test_time_noise", 0, 0.0, why="noise between loops is not supported")
+        config.ignore_keys("test_time_noise_type", "activation_checkpoint_impl", "architecture_class_name", "n_layers")
+        config.ignore_keys("effective_expected_depth", "init_orthogonal", "init_strategy", "mean_backprop_depth")
+        config.ignore_keys("padding_multiple", "sampling_scheme", "vocab_size")
+        _check_init_values(config, width)
+        return ParsedConfig(
             model={
                 "width": width,
                 "vocabulary": config.count("padded_vocab_size"),
@@ -77,7 +79,7 @@ class Huginn(Form):
             objective={"supervision": "terminal"},
             loops=loops,
             length=config.count("block_size", 4096),
-            notes=("the first state is random: loopkit draws it from the sequence's number and the token's place",),
+            notes=("the first state is random: loopkit draws it from the sequence's number and the token's position",),
         )
 
     def write(self, model: Mapping[str, Any], *, loops: int, length: int) -> dict[str, Any]:
@@ -128,62 +130,68 @@ class Huginn(Form):
             "vocab_size": model["vocabulary"],
         }
 
-    def links(self, model: Mapping[str, Any], *, length: int) -> Links:
+    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
         width, vocabulary = model["width"], model["vocabulary"]
-        found = [same("transformer.wte.weight", (vocabulary, width), "embedding.tokens.weight")]
-        for ours, theirs in STAGES.items():
-            for i in range(model[ours]["layers"]):
-                found += _block(model, f"transformer.{theirs}.{i}", f"{ours}.blocks.{i}")
-        found += [
-            same("transformer.adapter.weight", (width, 2 * width), "injection.mix.weight"),
-            same("transformer.ln_f.weight", (width,), "coda.norm.weight"),
+        groups = [renamed("transformer.wte.weight", (vocabulary, width), "embedding.tokens.weight")]
+        for native, published in STAGES.items():
+            for i in range(model[native]["layers"]):
+                groups += _block(model, f"transformer.{published}.{i}", f"{native}.blocks.{i}")
+        groups += [
+            renamed("transformer.adapter.weight", (width, 2 * width), "injection.mix.weight"),
+            renamed("transformer.ln_f.weight", (width,), "coda.norm.weight"),
         ]
         if not model["head"]["tied"]:
-            found.append(same("lm_head.weight", (vocabulary, width), "head.weight"))
-        copies = {"lm_head.weight": "transformer.wte.weight"} if model["head"]["tied"] else {}
+            groups.append(renamed("lm_head.weight", (vocabulary, width), "head.weight"))
+        aliases = {"lm_head.weight": "transformer.wte.weight"} if model["head"]["tied"] else {}
         size = width // model["block"]["attention"]["heads"]
-        return Links(tuple(found), copies, {"freqs_cis": _rotation(model["position"]["base"], length, size)})
+        return WeightMap(tuple(groups), aliases, {"freqs_cis": _rotation(model["position"]["base"], length, size)})
 
 
-def _block(model: Mapping[str, Any], theirs: str, ours: str) -> list[Link]:
+def _block(model: Mapping[str, Any], published: str, native: str) -> list[TensorGroup]:
     width, attention, mlp = model["width"], model["block"]["attention"], model["block"]["mlp"]
     heads = attention["heads"]
     size = width // heads
     rows = (heads + 2 * (attention["kv_heads"] or heads)) * size
-    inside = mlp["hidden"] or round(mlp["ratio"] * width)
+    hidden = mlp["hidden"] or round(mlp["ratio"] * width)
     norms = ("around_attention.norm_in", "around_attention.norm_out", "around_mlp.norm_in", "around_mlp.norm_out")
-    found = [
-        same(f"{theirs}.attn.Wqkv.weight", (rows, width), f"{ours}.attention.qkv.weight"),
-        same(f"{theirs}.attn.proj.weight", (width, width), f"{ours}.attention.out.weight"),
-        Link(((f"{theirs}.mlp.fc.weight", (2 * inside, width)),), (f"{ours}.mlp.gate.weight", f"{ours}.mlp.up.weight")),
-        same(f"{theirs}.mlp.proj.weight", (width, inside), f"{ours}.mlp.out.weight"),
-        *(same(f"{theirs}.norm_{i}.weight", (width,), f"{ours}.{norm}.weight") for i, norm in enumerate(norms, 1)),
+    groups = [
+        renamed(f"{published}.attn.Wqkv.weight", (rows, width), f"{native}.attention.qkv.weight"),
+        renamed(f"{published}.attn.proj.weight", (width, width), f"{native}.attention.out.weight"),
+        TensorGroup(
+            ((f"{published}.mlp.fc.weight", (2 * hidden, width)),),
+            (f"{native}.mlp.gate.weight", f"{native}.mlp.up.weight"),
+        ),
+        renamed(f"{published}.mlp.proj.weight", (width, hidden), f"{native}.mlp.out.weight"),
+        *(
+            renamed(f"{published}.norm_{i}.weight", (width,), f"{native}.{norm}.weight")
+            for i, norm in enumerate(norms, 1)
+        ),
     ]
     if attention["qk_bias"]:
-        bias = ((f"{theirs}.attn.qk_bias", (2, 1, heads, size)),)
-        found.append(Link(bias, (f"{ours}.attention.qk_bias",), flat=True))
-    return found
+        bias = ((f"{published}.attn.qk_bias", (2, 1, heads, size)),)
+        groups.append(TensorGroup(bias, (f"{native}.attention.qk_bias",), reshaped=True))
+    return groups
 
 
-def _first_values(config: Config, width: int) -> None:
-    """The scale of embedding and first state, which the configuration holds as numbers."""
+def _check_init_values(config: Config, width: int) -> None:
+    """Check the scale of the embedding and of the first state."""
     values = config.get("init_values")
     if values is None:
         return
-    found = values if isinstance(values, dict) else {}
-    scale, std = found.get("embed_scale"), found.get("std")
+    numbers = values if isinstance(values, dict) else {}
+    scale, std = numbers.get("embed_scale"), numbers.get("std")
     if not isinstance(scale, int | float) or not math.isclose(scale, math.sqrt(width), rel_tol=1e-6):
-        config.refuse(f"init_values has embed_scale {scale!r}: it must be the square root of n_embd, {width}")
+        config.reject(f"init_values has embed_scale {scale!r}: it must be the square root of n_embd, {width}")
     elif not isinstance(std, int | float) or not math.isclose(std * scale, STD, rel_tol=1e-6):
-        config.refuse(f"init_values has std {std!r}: it must be the square root of 2 / (5 n_embd)")
+        config.reject(f"init_values has std {std!r}: it must be the square root of 2 / (5 n_embd)")
 
 
-def _rotation(base: float, length: int, size: int) -> DerivedTensor:
-    """The cosines and sines that published weights hold beside the weights, ``[1, length, 1, size / 2, 2]``."""
+def _rotation(base: float, length: int, size: int) -> Buffer:
+    """The cosines and sines that the published weights include: ``[1, length, 1, size / 2, 2]``."""
 
-    def make() -> np.ndarray:
-        frequency = 1.0 / base ** (np.arange(0, size, 2, dtype=np.float64) / size)
-        angle = np.arange(length, dtype=np.float64)[:, None] * frequency
-        return np.stack([np.cos(angle), np.sin(angle)], axis=-1)[None, :, None].astype(np.float32)
+    def compute() -> Tensor:
+        frequency = 1.0 / base ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
+        angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+        return torch.stack([angle.cos(), angle.sin()], dim=-1)[None, :, None].float()
 
-    return DerivedTensor((1, length, 1, size // 2, 2), make)
+    return Buffer((1, length, 1, size // 2, 2), compute)

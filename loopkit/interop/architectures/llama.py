@@ -1,8 +1,8 @@
-"""Llama: pre-norm blocks, each applied once. It is a loop that runs once, or the material of one (``retrofit``).
+"""Llama: pre-norm blocks, each applied once. It is a single loop, until ``retrofit`` makes a looped model of it.
 
 for each layer: x = x + attention(N1 x), x = x + mlp(N2 x);  logits = W N(x)
 
-Paper: arXiv:2302.13971. The published modelling file is what the names come from.
+Paper: arXiv:2302.13971. The names are those of the published modelling file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loopkit.interop.architectures import Form, Reading
-from loopkit.interop.architectures.decoder import decoder_links, read_decoder, rotary_buffer, write_decoder
+from loopkit.interop.architectures import Form, ParsedConfig
+from loopkit.interop.architectures.decoder import decoder_weight_map, read_decoder, rotary_buffer, write_decoder
 from loopkit.interop.config import Config
-from loopkit.interop.weight_map import DerivedTensor, Links, Shape
+from loopkit.interop.weight_map import Buffer, Shape, WeightMap
 
 NORMS = {
     "input_layernorm": "around_attention.norm",
@@ -29,10 +29,10 @@ class Llama(Form):
     classes = ("LlamaForCausalLM",)
     any_loops = False
 
-    def read(self, config: Config) -> Reading:
+    def read(self, config: Config) -> ParsedConfig:
         model = read_decoder(config, "pre", carry="identity", gate="none")
-        config.pass_over("pretraining_tp")
-        return Reading(
+        config.ignore_keys("pretraining_tp")
+        return ParsedConfig(
             model=model,
             objective={"supervision": "terminal"},
             loops=1,
@@ -44,8 +44,8 @@ class Llama(Form):
         own |= {"attention_bias": False, "mlp_bias": False}
         return dict(sorted((write_decoder(model, length=length) | own).items()))
 
-    def links(self, model: Mapping[str, Any], *, length: int) -> Links:
-        return decoder_links(model, NORMS)
+    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
+        return decoder_weight_map(model, NORMS)
 
-    def derived(self, name: str, shape: Shape, model: Mapping[str, Any]) -> DerivedTensor | None:
+    def buffer(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Buffer | None:
         return rotary_buffer(name, shape, model)

@@ -51,7 +51,7 @@ def _value(subject: ComponentUnderTest, objective: Objective, size: int, step: i
 
 def _records_hint(step: int) -> str:
     return (
-        "t.records[k - 1] holds only the rows of t.computed[k - 1]; t.active(k) is the mask of sequences that ran loop k"
+        "t.records[k - 1] holds only the rows of t.computed[k - 1]; t.active(k) marks the sequences that ran loop k"
         if step
         else ""
     )
