@@ -68,7 +68,7 @@ def test_problems_are_asked_at_every_depth_and_an_interrupted_evaluation_goes_on
     assert sorted(kept.read_bytes().splitlines()) == sorted(content.splitlines())
     report = (runs / "tiny" / "report.md").read_text()
     assert "## Evaluation on sums" in report
-    assert "sums, 5 texts at each depth" in report
+    assert "sums, 5 generations at each depth" in report
 
 
 def test_other_options_are_other_texts_and_another_result(evaluate: Eval, runs: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_table_has_the_figures_of_every_task(evaluate: Eval, runs: Path) -> 
     words = [word for name in ("a", "b") for word in of_task(runs, name, "limit=1")]
     text = evaluate("--task", "a=math", "--task", "b=math", *words, "--depths", "1")
     assert all(word in text for word in ("accuracy", "unfinished", "unparsed"))
-    assert "a, 1 texts at each depth; b, 1 texts at each depth" in text
+    assert "a, 1 generations at each depth; b, 1 generations at each depth" in text
 
 
 def test_what_is_missing_is_said(evaluate: Eval) -> None:
