@@ -2,8 +2,8 @@
 
     python docs/build.py && mkdocs build --strict && python docs/check.py --axe node_modules/axe-core/axe.min.js
 
-Needs ``chromium`` and ``pip install playwright``; ``npm install axe-core`` for the accessibility check. Screenshots go to
-``build/screenshots``. The exit code is 1 if a check fails, and 0 with a message if Chromium is not installed.
+Needs ``chromium`` and ``pip install playwright``; ``npm install axe-core`` for the accessibility check. Screenshots go
+to ``build/screenshots``. The exit code is 1 if a check fails, and 0 with a message if Chromium is not installed.
 """
 
 from __future__ import annotations

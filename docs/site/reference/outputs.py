@@ -10,8 +10,8 @@ from loopkit.registry.source import argument_docs
 from loopkit.report.pages.markdown import prose, table
 
 RUN = """A run is one folder, `runs/NAME/`. NAME is the value of `--name`, by default the recipe or RECIPE-PROFILE,
-with a short hash of the resolved recipe if `--set` was used. An existing folder is never overwritten;
-`--resume` continues its run. Checkpoints are complete or absent; a manifest lists every file of a checkpoint with its checksum.
+with a short hash of the resolved recipe if `--set` was used. An existing folder is never overwritten; `--resume`
+continues its run. Checkpoints are complete or absent; a manifest lists every file of a checkpoint with its checksum.
 """
 
 
