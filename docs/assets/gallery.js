@@ -1,4 +1,4 @@
-// The gallery's filter: hides cards that do not fit, says how many are left, and keeps the choice in the address.
+// The gallery's filter: hides cards that do not match, counts the others, and stores the choice in the URL.
 "use strict";
 
 (function () {
@@ -9,11 +9,11 @@
   const fields = ["q", "kind", "component", "paper", "status"];
   const texts = new Map(cards.map((card) => [card, card.textContent.toLowerCase()]));
 
-  function chosen() {
+  function selection() {
     return Object.fromEntries(fields.map((name) => [name, form.elements[name].value.trim()]));
   }
 
-  function fits(card, want) {
+  function matches(card, want) {
     const components = card.dataset.components.split(" ");
     const words = want.q.toLowerCase().split(/\s+/).filter(Boolean);
     const searched = texts.get(card) + " " + components.join(" ");
@@ -26,7 +26,7 @@
     );
   }
 
-  // with a kind chosen, only its components are offered
+  // with a kind selected, offer only its components
   function offer(kind) {
     const select = form.elements.component;
     for (const group of select.querySelectorAll("optgroup")) {
@@ -42,19 +42,19 @@
 
   function apply() {
     offer(form.elements.kind.value);
-    const want = chosen();
+    const want = selection();
     let shown = 0;
     for (const card of cards) {
-      card.hidden = !fits(card, want);
+      card.hidden = !matches(card, want);
       shown += !card.hidden;
     }
-    count.textContent = shown + " of " + cards.length + " recipes" + (shown ? "" : ": nothing fits; show all again");
+    count.textContent = shown + " of " + cards.length + " recipes" + (shown ? "" : ": no recipe matches; show all");
     return want;
   }
 
-  const asked = new URLSearchParams(location.search);
+  const query = new URLSearchParams(location.search);
   for (const name of fields) {
-    if (asked.has(name)) form.elements[name].value = asked.get(name);
+    if (query.has(name)) form.elements[name].value = query.get(name);
   }
   form.hidden = false;
   apply();

@@ -1,4 +1,4 @@
-// What scrolls sideways can be reached with the keyboard, and says what it is; so does the search.
+// Make scrollable boxes reachable with the keyboard, and label them and the search field.
 "use strict";
 
 (function () {

@@ -1,4 +1,4 @@
-"""Several runs side by side: at equal training tokens, at equal training compute, and whether that is fair."""
+"""Compare runs at equal training tokens and at equal training compute, and name the settings that differ."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from loopkit.errors import UserError
-from loopkit.report.numbers import large
+from loopkit.report.numbers import format_amount
 from loopkit.report.record import Record
 
 Budget = Literal["tokens", "flops"]
 
 _SETTINGS = ("data", "split", "slice", "tokenizer", "protocol", "window", "stride", "dtype", "read_as")
-"""What must be the same for two perplexities to mean the same."""
+"""Settings that must be equal for two perplexities to be comparable."""
 
 
 def compare(records: Sequence[Record], split: str = "validation") -> dict[str, Any]:
     """Compare the evaluations of several runs.
 
-    A run that trained longer is not compared by its end, but by its last evaluation within what the shortest run spent.
-    So the comparison needs evaluations during training; what each run had really spent is part of the result.
+    Each run is represented by its last evaluation within the budget of the cheapest run, so the comparison needs
+    evaluations during training. The result states what each run had spent at that evaluation.
 
     Args:
         records: Two or more runs.
@@ -27,77 +27,77 @@ def compare(records: Sequence[Record], split: str = "validation") -> dict[str, A
 
     Returns:
         JSON: ``runs``, ``split``, ``tokens`` and ``flops`` (each ``{budget, runs: [{run, step, spent, depths}]}``,
-            absent where a run's
-        spending is unknown), ``differences`` (settings in which the evaluations differ, by run), and ``notes``.
+            absent if a run lacks the count), ``differences`` (settings in which the evaluations differ, by run), and
+            ``notes``.
 
     Raises:
-        ValueError: If there are fewer than two runs, two of one name, or one was never evaluated on the split.
+        UserError: If there are fewer than two runs, two have one name, or one was not evaluated on the split.
     """
     names = [record.name for record in records]
     if len(names) < 2:
-        raise UserError("a comparison needs at least two runs")
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise UserError(f"run {', '.join(sorted(twice))} is named more than once")
+        raise UserError(f"a comparison needs at least two runs, not {len(names)}")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise UserError(f"run {', '.join(sorted(repeated))} is named more than once; name each run once")
     for record in records:
         if record.latest(split) is None:
             raise UserError(f"run {record.name} was not evaluated on {split}; run: loopkit eval {record.name}")
     result: dict[str, Any] = {"runs": names, "split": split}
     notes = []
     budgets: tuple[Budget, ...] = ("tokens", "flops")
-    for what in budgets:
-        equal = _at_equal(records, split, what)
-        if isinstance(equal, str):
-            notes.append(equal)
+    for budget in budgets:
+        comparison = _compare_at_equal(records, split, budget)
+        if isinstance(comparison, str):
+            notes.append(comparison)
         else:
-            result[what] = equal
+            result[budget] = comparison
     differences = _differences([record.latest(split) or {} for record in records], names)
     return result | {"differences": differences, "notes": notes + _warnings(differences)}
 
 
-def _at_equal(records: Sequence[Record], split: str, what: Budget) -> dict[str, Any] | str:
-    """The evaluations that fit the smallest budget, or why there are none."""
-    spending = [_spending(record, split, what) for record in records]
+def _compare_at_equal(records: Sequence[Record], split: str, budget: Budget) -> dict[str, Any] | str:
+    """Collect each run's last evaluation within the smallest budget, or return why that is impossible."""
+    spending = [_spending(record, split, budget) for record in records]
     for record, points in zip(records, spending, strict=True):
         if not points:
-            return f"not compared at equal {what}: metrics.jsonl of {record.name} does not say how many it spent"
-    budget = min(points[-1][0] for points in spending)
+            return f"not compared at equal {budget}: metrics.jsonl of {record.name} does not count them"
+    limit = min(points[-1][0] for points in spending)
     rows = []
     for record, points in zip(records, spending, strict=True):
-        within = [point for point in points if point[0] <= budget]
+        within = [point for point in points if point[0] <= limit]
         if not within:
-            why = f"{record.name} has no evaluation within {large(budget)}; set evaluate.every"
-            return f"not compared at equal {what}: {why}"
+            reason = f"{record.name} has no evaluation within {format_amount(limit)}; set evaluate.every"
+            return f"not compared at equal {budget}: {reason}"
         spent, evaluation = within[-1]
         rows.append({"run": record.name, "step": evaluation["step"], "spent": spent, "depths": evaluation["depths"]})
         if "trained_depths" in evaluation:
             rows[-1]["trained_depths"] = evaluation["trained_depths"]
-    return {"budget": budget, "runs": rows}
+    return {"budget": limit, "runs": rows}
 
 
-def _spending(record: Record, split: str, what: Budget) -> list[tuple[float, Mapping[str, Any]]]:
-    """What had been spent at each evaluation of a split, in order."""
+def _spending(record: Record, split: str, budget: Budget) -> list[tuple[float, Mapping[str, Any]]]:
+    """Pair each evaluation of a split with the budget spent until then, in order."""
     points = []
     for evaluation in record.evaluations:
         if evaluation["split"] == split and "step" in evaluation:
-            spent = record.spent(evaluation["step"], what)
+            spent = record.spent(evaluation["step"], budget)
             if spent is not None:
                 points.append((spent, evaluation))
     return points
 
 
 def _differences(evaluations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    found = {}
+    differences = {}
     for setting in _SETTINGS:
         values = [evaluation.get(setting) for evaluation in evaluations]
         if any(value != values[0] for value in values):
-            found[setting] = dict(zip(names, values, strict=True))
-    return found
+            differences[setting] = dict(zip(names, values, strict=True))
+    return differences
 
 
 def _warnings(differences: Mapping[str, Any]) -> list[str]:
     warnings = []
     if "tokenizer" in differences:
         warnings.append("the tokenizers differ: compare bits per byte, not perplexities per token")
-    if others := [setting for setting in differences if setting != "tokenizer"]:
-        warnings.append(f"the evaluations differ in {', '.join(others)}: their figures do not mean the same")
+    if settings := [setting for setting in differences if setting != "tokenizer"]:
+        warnings.append(f"the evaluations differ in {', '.join(settings)}: their values are not comparable")
     return warnings

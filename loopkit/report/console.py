@@ -1,4 +1,4 @@
-"""Where tables are printed: at most 80 columns, colours on a terminal alone."""
+"""The console that tables are printed on: at most 80 columns, colours on a terminal only."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ WIDTH = 80
 
 
 class PipedConsole(Console):
-    """A console that leaves a closed pipe to the command line, which ends all commands in the same way."""
+    """A console that raises on a closed pipe, so that the command line ends every command in the same way."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """A console for tables.
+    """Build a console for tables.
 
-    Colours appear on a terminal only, and not where ``NO_COLOR`` is set.
+    Colours appear on a terminal only, and never if ``NO_COLOR`` is set.
 
     Args:
         file: Where to write; standard output by default.
     """
-    made = PipedConsole(file=file, highlight=False, emoji=False, markup=False)
-    made.width = min(made.width, WIDTH)
-    return made
+    piped = PipedConsole(file=file, highlight=False, emoji=False, markup=False)
+    piped.width = min(piped.width, WIDTH)
+    return piped

@@ -1,4 +1,4 @@
-"""What a run folder holds, read back for a report."""
+"""The content of a run folder, read for a report."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Record:
-    """One run, as its folder tells it.
+    """The files of one run.
 
     Args:
         name: Name of the run.
         lines: Lines of ``metrics.jsonl``.
-        evaluations: Results in ``eval/``, by optimizer step, the latest last.
-        provenance: Versions, machine, commands; empty if the file is not there.
+        evaluations: Results in ``eval/``, ordered by optimizer step, then by time of writing.
+        provenance: Versions, machine, commands; empty if the file does not exist.
     """
 
     name: str
@@ -34,52 +34,52 @@ class Record:
 
     @property
     def commands(self) -> list[str]:
-        """What was typed in each session of training."""
-        return [_typed(session["command"]) for session in self.provenance.get("sessions", ())]
+        """The command line of each training session."""
+        return [_format_command(session["command"]) for session in self.provenance.get("sessions", ())]
 
-    def spent(self, step: int, what: str) -> float | None:
-        """Tokens or FLOPs of training up to a step, or ``None`` where ``metrics.jsonl`` does not say.
+    def spent(self, step: int, budget: str) -> float | None:
+        """Look up the tokens or FLOPs of training up to a step; ``None`` if ``metrics.jsonl`` lacks them.
 
         Args:
-            step: Optimizer steps done.
-            what: ``tokens`` or ``flops``, fields that count from the start of the run.
+            step: Completed optimizer steps.
+            budget: ``tokens`` or ``flops``, fields that count from the start of the run.
         """
         if step == 0:
             return 0
-        known = [line[what] for line in self.lines if line["step"] <= step and line.get(what) is not None]
-        reached = any(line["step"] >= step for line in self.lines)
-        return known[-1] if known and reached else None
+        values = [line[budget] for line in self.lines if line["step"] <= step and line.get(budget) is not None]
+        is_reached = any(line["step"] >= step for line in self.lines)
+        return values[-1] if values and is_reached else None
 
     def latest(self, split: str | None = None) -> Json | None:
-        """The result of the latest checkpoint on a split, or on any."""
-        fitting = [result for result in self.evaluations if split is None or result["split"] == split]
-        return fitting[-1] if fitting else None
+        """Return the evaluation of the latest checkpoint on a split, or on any."""
+        matching = [result for result in self.evaluations if split is None or result["split"] == split]
+        return matching[-1] if matching else None
 
 
-def _typed(words: Sequence[str]) -> str:
-    """A command, whichever file of the package has answered to it."""
-    program = Path(words[0])
-    own = program.name == "loopkit" or program.parts[-2:] == ("loopkit", "__main__.py")
-    return shlex.join(["loopkit" if own else words[0], *words[1:]])
+def _format_command(arguments: Sequence[str]) -> str:
+    """Format a command line, with ``loopkit`` for the path of its entry point."""
+    program = Path(arguments[0])
+    is_loopkit = program.name == "loopkit" or program.parts[-2:] == ("loopkit", "__main__.py")
+    return shlex.join(["loopkit" if is_loopkit else arguments[0], *arguments[1:]])
 
 
 def read_record(folder: RunFolder) -> Record:
-    """Read everything that reports need of a run.
+    """Read the files of a run that reports need.
 
     Raises:
-        ValueError: If a file is damaged, naming it.
+        ValueError: If a file is damaged; the message names it.
     """
     return Record(
         name=folder.name,
         lines=read_metrics(folder.metrics) if folder.metrics.is_file() else [],
-        evaluations=_evaluations(folder.evaluations),
+        evaluations=_read_evaluations(folder.evaluations),
         provenance=read_provenance(folder.provenance) if folder.provenance.is_file() else {},
     )
 
 
-def _evaluations(folder: Path) -> list[Json]:
-    """All results, by step; of those of one step, the one written last stands last."""
-    found = []
+def _read_evaluations(folder: Path) -> list[Json]:
+    """Read all evaluations, ordered by step; within one step by time of writing."""
+    results = []
     for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         try:
             with file_errors(path, "read"):
@@ -87,6 +87,6 @@ def _evaluations(folder: Path) -> list[Json]:
         except FileError:
             raise
         except ValueError as error:
-            raise UserError(f"{path} is not JSON ({error}); remove it, or evaluate again") from None
-        found.append(read_protocol(result))
-    return sorted(found, key=lambda result: result.get("step", 0))
+            raise UserError(f"{path} is not JSON ({error}); delete it, or evaluate again") from None
+        results.append(read_protocol(result))
+    return sorted(results, key=lambda result: result.get("step", 0))

@@ -1,4 +1,4 @@
-"""Figures of one row of an evaluation: measured, not measured, or measured and not finite."""
+"""Metrics in one row of an evaluation: measured, not measured, or measured and not finite."""
 
 from __future__ import annotations
 
@@ -6,45 +6,63 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 NOT_FINITE = "not finite"
-"""How tables and plots write a figure that was measured and is infinite or not a number."""
+"""How tables and plots print a metric that was measured as infinite or NaN."""
 
 LARGEST_DRAWN = 1e100
-"""Magnitude beyond which a figure is named in a plot and not drawn: the margins of its axis would overflow."""
+"""Plots name larger magnitudes and do not draw them, because the margins of the axis would overflow."""
 
 Row = Mapping[str, Any]
-Write = Callable[[Sequence[float | None]], list[str]]
+FormatColumn = Callable[[Sequence[float | None]], list[str]]
 
 
-def value_at(row: Row, figure: str) -> float | None:
-    """A finite figure of a row, or ``None``.
+def value_at(row: Row, metric: str) -> float | None:
+    """Look up a finite metric of a row; ``None`` if it is absent.
 
     Args:
         row: One entry of an evaluation's ``depths``.
-        figure: Its name; a dot leads into a map: ``state_norm.mean``.
+        metric: Its name; a dot leads into a map: ``state_norm.mean``.
     """
-    found: Any = row
-    for name in figure.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+    value: Any = row
+    for name in metric.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
-def drawn_at(row: Row, figure: str) -> float | None:
-    """A figure of a row that a plot has room for, or ``None``."""
-    value = value_at(row, figure)
+def drawable_value(row: Row, metric: str) -> float | None:
+    """Look up a metric of a row that a plot can draw; ``None`` if it is absent or too large."""
+    value = value_at(row, metric)
     return None if value is None or abs(value) > LARGEST_DRAWN else value
 
 
-def is_lost(row: Row, figure: str) -> bool:
-    """Whether a figure was measured and is not finite."""
-    return figure in row.get("not_finite", ())
+def drawable_points(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
+    """List depth and value of a metric for the rows that a plot can draw."""
+    return [(row["depth"], value) for row in rows if (value := drawable_value(row, metric)) is not None]
 
 
-def is_measured(row: Row, figure: str) -> bool:
-    """Whether a figure was measured, finite or not."""
-    return value_at(row, figure) is not None or is_lost(row, figure)
+def is_not_finite(row: Row, metric: str) -> bool:
+    """Whether a metric was measured and is not finite."""
+    return metric in row.get("not_finite", ())
 
 
-def cells(rows: Sequence[Row], figure: str, write: Write) -> list[str]:
-    """A column as text: the finite figures as ``write`` has them, the others by name."""
-    written = write([value_at(row, figure) for row in rows])
-    return [NOT_FINITE if is_lost(row, figure) else cell for row, cell in zip(rows, written, strict=True)]
+def is_measured(row: Row, metric: str) -> bool:
+    """Whether a metric was measured, finite or not."""
+    return value_at(row, metric) is not None or is_not_finite(row, metric)
+
+
+def format_cells(rows: Sequence[Row], metric: str, format_column: FormatColumn) -> list[str]:
+    """Format a column: finite values with ``format_column``, all others as ``not finite``."""
+    texts = format_column([value_at(row, metric) for row in rows])
+    return [NOT_FINITE if is_not_finite(row, metric) else text for row, text in zip(rows, texts, strict=True)]
+
+
+def select_depths(depths: Sequence[int], limit: int, always: Sequence[int] = ()) -> list[int]:
+    """Select depths that fit a table or plot: all if there are few, else the powers of two, ``always``, and the last.
+
+    Args:
+        depths: In ascending order.
+        limit: Number of depths up to which all are kept.
+        always: Depths to keep in any case.
+    """
+    if len(depths) <= limit:
+        return list(depths)
+    return [depth for depth in depths if depth & (depth - 1) == 0 or depth in always or depth == depths[-1]]

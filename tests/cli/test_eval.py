@@ -66,7 +66,7 @@ def test_an_interrupted_task_evaluation_resumes(evaluate: Eval, runs: Path, monk
     assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
     report = (runs / "tiny" / "report.md").read_text()
     assert "## Evaluation on sums" in report
-    assert "sums, 5 texts at each depth" in report
+    assert "sums, 5 generations at each depth" in report
 
 
 def test_changed_options_give_a_new_result(evaluate: Eval, runs: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_table_shows_every_task(evaluate: Eval, runs: Path) -> None:
     words = [word for name in ("a", "b") for word in task_settings(runs, name, "limit=1")]
     text = evaluate("--task", "a=math", "--task", "b=math", *words, "--depths", "1")
     assert all(word in text for word in ("accuracy", "unfinished", "unparsed"))
-    assert "a, 1 texts at each depth; b, 1 texts at each depth" in text
+    assert "a, 1 generations at each depth; b, 1 generations at each depth" in text
 
 
 def test_missing_tasks_and_files_are_reported(evaluate: Eval) -> None:

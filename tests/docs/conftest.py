@@ -1,4 +1,4 @@
-"""The site's pages, built once for all tests, without counting what recipes cost."""
+"""The pages of the site, built once for all tests, without costs of recipes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def builder(root: Path) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def pages(builder: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of generated pages; costs, which need torch, have tests of their own."""
-    place = tmp_path_factory.mktemp("pages")
+    """The folder of generated pages, without costs, which need torch."""
+    folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "cost_of", lambda recipe: Cost(why="not counted here"))
+        patch.setattr(builder, "compute_cost", lambda recipe: Cost(unknown="not computed here"))
         patch.setattr(builder, "plot_depths", _no_plot)
         patch.setattr(builder, "plot_curves", _no_plot)
-        patch.setattr(builder, "COSTS", place / "costs.json")
-        assert builder.build(place / "docs", place / "nav.yml") == []
-    return place / "docs"
+        patch.setattr(builder, "COSTS", folder / "costs.json")
+        assert builder.build(folder / "docs", folder / "nav.yml") == []
+    return folder / "docs"
 
 
 def _no_plot(result: object, path: Path, name: str = "") -> None:

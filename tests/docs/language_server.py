@@ -1,4 +1,4 @@
-"""A client of the YAML language server, as small as a test needs: open a document, wait for what it finds."""
+"""A minimal client of the YAML language server."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 
 def command() -> list[str] | None:
-    """How the server is started: from ``YAML_LANGUAGE_SERVER``, a file of JavaScript, or from the path."""
+    """Return the command of the server: the script in ``YAML_LANGUAGE_SERVER``, or the program on the path."""
     node, script = shutil.which("node"), os.environ.get("YAML_LANGUAGE_SERVER")
     if node and script:
         return [node, script, "--stdio"]
-    found = shutil.which("yaml-language-server")
-    return [found, "--stdio"] if found and node else None
+    program = shutil.which("yaml-language-server")
+    return [program, "--stdio"] if program and node else None
 
 
 class Server:
@@ -26,12 +26,12 @@ class Server:
 
     def __init__(self, words: list[str]) -> None:
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.heard: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.messages: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
         self.number = 0
-        asked = {"processId": None, "rootUri": None, "capabilities": {"workspace": {"configuration": True}}}
-        self.ask("initialize", asked)
-        self.tell("initialized", {})
+        params = {"processId": None, "rootUri": None, "capabilities": {"workspace": {"configuration": True}}}
+        self.request("initialize", params)
+        self.notify("initialized", {})
 
     def __enter__(self) -> Server:
         return self
@@ -40,11 +40,11 @@ class Server:
         self.process.terminate()
         self.process.wait(10)
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def notify(self, method: str, params: dict[str, Any]) -> None:
         self._send({"method": method, "params": params})
 
-    def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """The result of a request."""
+    def request(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request and return its result."""
         self.number += 1
         number = self.number
         self._send({"id": number, "method": method, "params": params})
@@ -52,24 +52,24 @@ class Server:
 
     def open(self, file: Path) -> None:
         text = {"uri": file.as_uri(), "languageId": "yaml", "version": 1, "text": file.read_text()}
-        self.tell("textDocument/didOpen", {"textDocument": text})
+        self.notify("textDocument/didOpen", {"textDocument": text})
 
     def diagnostics(self, file: Path) -> list[dict[str, Any]]:
-        """What the server finds in an opened document."""
+        """Return the diagnostics of an opened document."""
         method = "textDocument/publishDiagnostics"
         return self._until(lambda m: m.get("method") == method and m["params"]["uri"] == file.as_uri())["params"][
             "diagnostics"
         ]
 
-    def _until(self, wanted: Any) -> dict[str, Any]:
+    def _until(self, matches: Any) -> dict[str, Any]:
         while True:
-            message = self.heard.get(timeout=120)
+            message = self.messages.get(timeout=120)
             if message.get("method") == "workspace/configuration":
                 settings = [{"validate": True, "hover": True, "completion": True} for _ in message["params"]["items"]]
                 self._send({"id": message["id"], "result": settings})
             elif "id" in message and "method" in message:
                 self._send({"id": message["id"], "result": None})
-            if wanted(message):
+            if matches(message):
                 return message
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -85,4 +85,4 @@ class Server:
             length = int(line.split(b":")[1])
             while stream.readline().strip():
                 pass
-            self.heard.put(json.loads(stream.read(length)))
+            self.messages.put(json.loads(stream.read(length)))

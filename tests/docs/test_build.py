@@ -1,4 +1,4 @@
-"""What ``docs/build.py`` writes: a page for each recipe, study, component, kind and command, and no dead link."""
+"""``docs/build.py`` writes a page for each recipe, study, component, kind and command, without dead links."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def without_code(text: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Ids of a page: those written out, and those that its headings get."""
-    found = set(re.findall(r"\{[^}]*#([\w-]+)[^}]*\}", text))
+    """Collect the ids of a page: explicit ones, and those of headings."""
+    ids = set(re.findall(r"\{[^}]*#([\w-]+)[^}]*\}", text))
     for heading in re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE):
-        found.add(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())).strip("-"))
-    return found
+        ids.add(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())).strip("-"))
+    return ids
 
 
 def dead_links(folder: Path) -> list[str]:
@@ -47,7 +47,7 @@ def dead_links(folder: Path) -> list[str]:
     return dead
 
 
-def test_there_is_a_page_for_each_recipe_and_each_study(pages: Path, root: Path) -> None:
+def test_every_recipe_and_study_has_a_page(pages: Path, root: Path) -> None:
     recipes = {path.stem for path in (root / "recipes").glob("*.yaml")}
     studies = {path.stem for path in (root / "recipes/studies").glob("*.yaml")}
     assert len(recipes) > 20
@@ -55,14 +55,14 @@ def test_there_is_a_page_for_each_recipe_and_each_study(pages: Path, root: Path)
     assert {path.stem for path in (pages / "studies").glob("*.md")} == studies | {"index"}
 
 
-def test_there_is_a_card_for_each_recipe(pages: Path, root: Path) -> None:
+def test_every_recipe_has_a_card(pages: Path, root: Path) -> None:
     text = (pages / "gallery/index.md").read_text()
     cards = set(re.findall(r"^### \[.*?\]\((\w+)\.md\)", text, re.MULTILINE))
     assert cards == {path.stem for path in (root / "recipes").glob("*.yaml")}
     assert text.count("<article") == len(cards)
 
 
-def test_there_is_a_page_for_each_kind_component_and_command(pages: Path) -> None:
+def test_every_kind_component_and_command_has_a_page(pages: Path) -> None:
     for kind in KINDS:
         names = {offer.name for offer in catalog(False).of(kind)}
         assert {path.stem for path in (pages / "reference" / kind).glob("*.md")} == names | {"index"}
@@ -73,21 +73,21 @@ def test_no_link_is_dead(pages: Path) -> None:
     assert dead_links(pages) == []
 
 
-def test_the_checker_sees_dead_links(tmp_path: Path) -> None:
+def test_checker_finds_dead_links(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n[there](b.md#b) [gone](c.md) [no heading](b.md#c) `[code](x.md)`\n")
     (tmp_path / "b.md").write_text("# B\n")
     assert dead_links(tmp_path) == ["a.md: c.md", "a.md: b.md#c (no such heading)"]
 
 
-def test_the_menu_names_every_page_once(pages: Path) -> None:
+def test_menu_lists_every_page_once(pages: Path) -> None:
     text = (pages.parent / "nav.yml").read_text()
-    named = re.findall(r"[\w/]+\.md", text)
-    assert len(named) == len(set(named))
-    assert set(named) == {str(path.relative_to(pages)) for path in pages.rglob("*.md")}
+    paths = re.findall(r"[\w/]+\.md", text)
+    assert len(paths) == len(set(paths))
+    assert set(paths) == {str(path.relative_to(pages)) for path in pages.rglob("*.md")}
     assert list(yaml.safe_load(text)) == ["nav"]
 
 
-def test_a_component_s_page_has_every_option_with_its_bounds_and_the_recipes_that_use_it(pages: Path) -> None:
+def test_component_page_has_options_and_recipes(pages: Path) -> None:
     schema = catalog(False).get("readout", "alpha")
     text = (pages / "reference/readout/alpha.md").read_text()
     for option in schema.options:
@@ -100,7 +100,7 @@ def test_a_component_s_page_has_every_option_with_its_bounds_and_the_recipes_tha
     assert "wikitext_44m_raw.md" not in text
 
 
-def test_a_recipe_s_page_has_its_difference_and_its_results(pages: Path, root: Path) -> None:
+def test_recipe_page_has_changes_and_results(pages: Path, root: Path) -> None:
     text = (pages / "gallery/wikitext_44m_norm_penalty.md").read_text()
     assert "| `objective.regularizers.norm_penalty` | absent |" in text
     assert "loopkit train wikitext_44m_norm_penalty --profile mini" in text
@@ -110,19 +110,19 @@ def test_a_recipe_s_page_has_its_difference_and_its_results(pages: Path, root: P
     assert all(f"    {line}" in text for line in resolved.splitlines())
 
 
-def test_a_recipe_without_results_says_so(pages: Path) -> None:
+def test_recipe_without_results_is_marked(pages: Path) -> None:
     without = [page.read_text() for page in (pages / "gallery").glob("wikitext_129m_*.md")]
     assert without
     assert all("No study runs this recipe, so there are no results." in text for text in without)
 
 
-def test_light_pages_are_made_without_torch(root: Path) -> None:
+def test_generator_imports_no_torch(root: Path) -> None:
     code = "import sys, docs.site.gallery, docs.site.reference; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
 
 def test_no_link_leaves_the_site(pages: Path) -> None:
-    """Links to source files, which a checkout has, were all replaced."""
+    """All links to source files are replaced."""
     for page in pages.rglob("*.md"):
         for target in LINK.findall(without_code(page.read_text())):
             if not target.startswith("https://"):
@@ -131,17 +131,15 @@ def test_no_link_leaves_the_site(pages: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_the_site_tool_takes_the_pages_without_a_warning(
-    builder: ModuleType, pages: Path, root: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("material", reason="the site tool is not installed: pip install 'loopkit[docs]'")
-    pytest.importorskip("mkdocstrings", reason="the site tool is not installed: pip install 'loopkit[docs]'")
+def test_mkdocs_builds_without_warnings(builder: ModuleType, pages: Path, root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="MkDocs is not installed: pip install 'loopkit[docs]'")
+    pytest.importorskip("mkdocstrings", reason="MkDocs is not installed: pip install 'loopkit[docs]'")
     settings = (root / "mkdocs.yml").read_text()
     settings = settings.replace("INHERIT: build/nav.yml", f"INHERIT: {pages.parent / 'nav.yml'}")
     settings = settings.replace("docs_dir: build/docs", f"docs_dir: {pages}").replace("[.]", f"[{root}]")
     (tmp_path / "mkdocs.yml").write_text(settings)
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
     home = (tmp_path / "site/index.html").read_text()
     assert not re.findall(r'(?:src|href)="(https?://(?!arxiv|www\.mkdocs|squidfunk)[^"]+\.(?:js|css|woff2?))"', home)

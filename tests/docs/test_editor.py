@@ -1,4 +1,4 @@
-"""What an editor says about a recipe: the YAML language server with the schema of ``loopkit schema``."""
+"""Diagnostics, hover and completion of recipes in an editor: the YAML language server with ``loopkit schema``."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ train:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the schema, a plugin's component among its own."""
-    place = tmp_path_factory.mktemp("editor")
-    (place / "mine.py").write_text(
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the schema, which includes the component of a plugin."""
+    folder = tmp_path_factory.mktemp("editor")
+    (folder / "mine.py").write_text(
         'from loopkit.registry import register\n\n\n@register("readout", "mine")\nclass Mine:\n'
         '    """A readout of my own.\n\n    Args:\n        power: How much of the scale is taken away.\n    """\n\n'
         "    def __init__(self, *, power: float = 0.5) -> None: ...\n"
     )
-    schema = editor_schema(catalog(False).with_files([place / "mine.py"]))
-    (place / "loopkit.schema.json").write_text(json.dumps(schema))
-    return place
+    schema = editor_schema(catalog(False).with_files([folder / "mine.py"]))
+    (folder / "loopkit.schema.json").write_text(json.dumps(schema))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +47,19 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def said(server: Server, place: Path, name: str, text: str) -> dict[int, list[str]]:
-    """Messages by line, counted from one."""
-    file = place / f"{name}.yaml"
+def diagnose(server: Server, folder: Path, name: str, text: str) -> dict[int, list[str]]:
+    """Return messages by line, starting at 1."""
+    file = folder / f"{name}.yaml"
     file.write_text(text)
     server.open(file)
-    found: dict[int, list[str]] = {}
+    messages: dict[int, list[str]] = {}
     for item in server.diagnostics(file):
-        found.setdefault(item["range"]["start"]["line"] + 1, []).append(item["message"])
-    return found
+        messages.setdefault(item["range"]["start"]["line"] + 1, []).append(item["message"])
+    return messages
 
 
-def test_a_right_recipe_has_no_diagnostics(server: Server, place: Path) -> None:
-    assert said(server, place, "right", RECIPE) == {}
+def test_valid_recipe_has_no_diagnostics(server: Server, folder: Path) -> None:
+    assert diagnose(server, folder, "right", RECIPE) == {}
 
 
 @pytest.mark.parametrize(
@@ -71,27 +71,27 @@ def test_a_right_recipe_has_no_diagnostics(server: Server, place: Path) -> None:
         ("type", "min: 4", "min: four", 6, ""),
     ],
 )
-def test_a_mistake_is_marked_in_its_line(
-    server: Server, place: Path, name: str, right: str, wrong: str, line: int, word: str
+def test_mistake_is_marked_in_its_line(
+    server: Server, folder: Path, name: str, right: str, wrong: str, line: int, word: str
 ) -> None:
-    found = said(server, place, name, RECIPE.replace(right, wrong))
-    assert list(found) == [line]
-    assert any(word in message for message in found[line])
+    messages = diagnose(server, folder, name, RECIPE.replace(right, wrong))
+    assert list(messages) == [line]
+    assert any(word in message for message in messages[line])
 
 
-def test_hover_explains_options_and_completion_offers_plugins(server: Server, place: Path) -> None:
-    file = place / "hover.yaml"
+def test_hover_and_completion_include_plugins(server: Server, folder: Path) -> None:
+    file = folder / "hover.yaml"
     file.write_text(RECIPE + "objective: {supervision: per_loop}\nseed: 1\n")
     server.open(file)
     server.diagnostics(file)
     lines = file.read_text().splitlines()
     at = {"textDocument": {"uri": file.as_uri()}, "position": {"line": 5, "character": lines[5].index("max") + 1}}
-    hover = server.ask("textDocument/hover", at)
+    hover = server.request("textDocument/hover", at)
     assert "Most loops" in json.dumps(hover)
-    file = place / "complete.yaml"
+    file = folder / "complete.yaml"
     file.write_text("# yaml-language-server: $schema=loopkit.schema.json\nloopkit: 2\nmodel:\n  readout: \n")
     server.open(file)
     server.diagnostics(file)
     at = {"textDocument": {"uri": file.as_uri()}, "position": {"line": 3, "character": 11}}
-    offered = {item["label"] for item in server.ask("textDocument/completion", at)["items"]}
+    offered = {item["label"] for item in server.request("textDocument/completion", at)["items"]}
     assert {"alpha", "raw", "mine"} <= offered

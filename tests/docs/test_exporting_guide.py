@@ -1,4 +1,4 @@
-"""The commands of the guide on published models, run on tiny folders of the same forms."""
+"""The commands of the guide on published models, run on tiny folders of the same formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.interop import folders, test_llama
 pytestmark = pytest.mark.e2e
 
 
-def test_every_command_of_exporting_md(root: Path, tmp_path: Path) -> None:
+def test_commands_of_exporting_guide_run(root: Path, tmp_path: Path) -> None:
     folders.with_tokenizer(folders.write(tmp_path / "Ouro-1.4B"))
     folders.with_tokenizer(test_llama.write(tmp_path / "TinyLlama_v1.1", layers=22, vocabulary=100))
     for block in documented.blocks(root / "docs/guides/exporting.md"):

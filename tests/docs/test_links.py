@@ -1,6 +1,6 @@
-"""Pages by hand as a checkout shows them: every link leads to a file or heading, and nothing is the site tool's alone.
+"""Handwritten pages in a checkout: every link has a target, and no syntax is for the site only.
 
-The same links lead to pages on the site; ``test_build.py`` follows them there.
+``test_build.py`` checks the links of the site.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SITE_ONLY = {
     "attributes": re.compile(r"\{:? *[#.][\w-]+[^}]*\}"),
     "a comment in front of text": re.compile(r"^<!--.*?--> *\S", re.MULTILINE),
 }
-"""What the site tool understands and a checkout shows as it is."""
+"""Syntax that only MkDocs renders."""
 
 
-def pages_by_hand(root: Path) -> list[Path]:
-    """README and the other pages of the project's folder, the guides, and the pages of the plugins."""
+def handwritten_pages(root: Path) -> list[Path]:
+    """List the pages of the project's folder, the guides, and the pages of the plugins."""
     return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), *root.glob("plugins/*/*.md")])
 
 
@@ -37,15 +37,15 @@ def without_code(text: str) -> str:
 
 
 def headings(text: str) -> set[str]:
-    """Anchors that a checkout gives to headings: lower case, spaces to dashes, other signs left out."""
-    found: set[str] = set()
+    """Collect the anchors of headings in a checkout: lower case, dashes for spaces, other signs removed."""
+    anchors: set[str] = set()
     for heading in re.findall(r"^#+ (.*)$", without_fences(text), re.MULTILINE):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
         number = 0
-        while (name := f"{slug}-{number}" if number else slug) in found:
+        while (name := f"{slug}-{number}" if number else slug) in anchors:
             number += 1
-        found.add(name)
-    return found
+        anchors.add(name)
+    return anchors
 
 
 def dead_links(page: Path, root: Path) -> list[str]:
@@ -62,25 +62,25 @@ def dead_links(page: Path, root: Path) -> list[str]:
     return dead
 
 
-def test_pages_by_hand_are_found(root: Path) -> None:
-    names = {str(page.relative_to(root)) for page in pages_by_hand(root)}
+def test_handwritten_pages_are_listed(root: Path) -> None:
+    names = {str(page.relative_to(root)) for page in handwritten_pages(root)}
     assert {"README.md", "CONTRIBUTING.md", "docs/python.md", "docs/guides/writing_a_plugin.md"} <= names
     assert "plugins/loopkit-lora/README.md" in names
 
 
 def test_no_link_is_dead_in_a_checkout(root: Path) -> None:
-    dead = {str(page.relative_to(root)): dead_links(page, root) for page in pages_by_hand(root)}
+    dead = {str(page.relative_to(root)): dead_links(page, root) for page in handwritten_pages(root)}
     assert {name: links for name, links in dead.items() if links} == {}
 
 
-def test_nothing_is_for_the_site_alone(root: Path) -> None:
-    found = [
-        f"{page.relative_to(root)}: {what}"
-        for page in pages_by_hand(root)
-        for what, pattern in SITE_ONLY.items()
+def test_no_syntax_is_for_the_site_only(root: Path) -> None:
+    problems = [
+        f"{page.relative_to(root)}: {syntax}"
+        for page in handwritten_pages(root)
+        for syntax, pattern in SITE_ONLY.items()
         if pattern.search(without_code(page.read_text(encoding="utf-8")))
     ]
-    assert found == []
+    assert problems == []
 
 
 def test_checker_finds_dead_links(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_checker_finds_dead_links(tmp_path: Path) -> None:
         ("```text\n[a](../../recipes/mini.yaml)\n```", "```text\n[a](../../recipes/mini.yaml)\n```"),
     ],
 )
-def test_source_files_become_pages_on_the_site(text: str, shown: str) -> None:
-    known = {
+def test_links_to_source_become_links_to_pages(text: str, shown: str) -> None:
+    pages = {
         "reference/index.md",
         "reference/schedule/index.md",
         "reference/schedule/poisson.md",
@@ -113,4 +113,4 @@ def test_source_files_become_pages_on_the_site(text: str, shown: str) -> None:
         "reference/commands/eval.md",
         "gallery/mini.md",
     }
-    assert site_links(text, "guides/x.md", known) == shown
+    assert site_links(text, "guides/x.md", pages) == shown

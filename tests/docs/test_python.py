@@ -1,4 +1,4 @@
-"""The page on Python, held against the package: its names exist, its code runs, and it leaves out no command."""
+"""The page on Python: its names exist, its code runs, and it lists every command."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def page(root: Path) -> str:
 
 
 def resolve(name: str) -> object:
-    """What a dotted name stands for; the longest prefix that is a module is imported."""
+    """Import the object with a dotted name."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:length]))
+            value = importlib.import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         for part in parts[length:]:
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
     raise ModuleNotFoundError(name)
 
 
-def test_every_name_of_the_page_exists(page: str) -> None:
+def test_names_of_the_page_exist(page: str) -> None:
     names = set(re.findall(r"`(loopkit(?:\.\w+)+)`", page))
     assert len(names) > 25
     assert all(resolve(name) is not None for name in names)
@@ -66,7 +66,7 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 @pytest.fixture(scope="module")
 def followed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder in which the code of the page ran, and what it printed."""
+    """The folder in which the code of the page ran, and its output."""
     folder = tmp_path_factory.mktemp("python")
     blocks = documented.blocks(root / "docs/python.md")
     code = "\n".join(block.text for block in blocks if block.language == "python")
@@ -77,7 +77,7 @@ def followed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 @pytest.mark.e2e
-def test_functions_give_what_commands_give(followed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_commands_give_equal_results(followed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, printed = followed
     monkeypatch.chdir(folder)
     assert Path("runs/from_python/report.md").is_file()
@@ -95,7 +95,7 @@ def output_of(words: list[str]) -> str:
 
 
 @pytest.mark.e2e
-def test_functions_refuse_what_commands_refuse(followed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_commands_reject_equal_input(followed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(followed[0])
     with pytest.raises(UserError, match="already exists"):
         loopkit.train("wikitext_44m_raw", profiles=["smoke"], name="from_python")

@@ -1,4 +1,4 @@
-"""The batch file of scaling.md, run with stand-ins for Slurm's commands: two nodes that are two processes here."""
+"""The batch file of scaling.md, run with mocks of the Slurm commands: each of two nodes is a process."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ exec {shlex.quote(sys.executable)} -m torch.distributed.run "$@"
 
 @dataclass
 class Cluster:
-    """A folder in which the batch file lies, with stand-ins in front of the path.
+    """A folder with the batch file, and with mocks first on the path.
 
     Args:
-        folder: Where jobs are submitted.
+        folder: Folder of submission.
         script: The batch file.
-        env: What Slurm sets for a job of two nodes.
+        env: Environment of a job of two nodes.
     """
 
     folder: Path
     script: str
     env: dict[str, str]
 
-    def stand_in(self, name: str, body: str) -> None:
-        """Put a program on the path."""
+    def mock(self, name: str, body: str) -> None:
+        """Add a program to the path."""
         file = self.folder / "bin" / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"#!/bin/bash\n{body}")
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
-    def submit(self, **replaced: str) -> subprocess.Popen[str]:
+    def submit(self, **replacements: str) -> subprocess.Popen[str]:
         """Start the job."""
         text = self.script.replace("RECIPE", "tiny.yaml")
-        for old, new in replaced.items():
+        for old, new in replacements.items():
             text = text.replace(old, new)
         (self.folder / "job.sh").write_text(text)
         return subprocess.Popen(
@@ -78,7 +78,7 @@ class Cluster:
 def cluster(root: Path, tmp_path: Path) -> Iterator[Cluster]:
     guide = documented.blocks(root / "docs" / "guides" / "scaling.md")
     (script,) = [block.text for block in guide if "#SBATCH" in block.text]
-    asked = dict(line.removeprefix("#SBATCH --").split("=", 1) for line in script.splitlines() if "#SBATCH" in line)
+    settings = dict(line.removeprefix("#SBATCH --").split("=", 1) for line in script.splitlines() if "#SBATCH" in line)
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     env |= {
@@ -86,17 +86,17 @@ def cluster(root: Path, tmp_path: Path) -> Iterator[Cluster]:
         "PYTHONPATH": os.pathsep.join(paths),
         "LOOPKIT_CACHE": str(tmp_path / "cache"),
         "OMP_NUM_THREADS": "1",
-        "SLURM_JOB_NAME": asked["job-name"],
+        "SLURM_JOB_NAME": settings["job-name"],
         "SLURM_JOB_ID": "17",
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_NNODES": "2",
         "SLURM_GPUS_ON_NODE": "1",
     }
-    found = Cluster(tmp_path, script, env)
-    found.stand_in("scontrol", SCONTROL)
-    found.stand_in("srun", SRUN)
+    cluster = Cluster(tmp_path, script, env)
+    cluster.mock("scontrol", SCONTROL)
+    cluster.mock("srun", SRUN)
     write_recipe(tmp_path)
-    yield found
+    yield cluster
     for file in tmp_path.glob("agent-*"):
         try:
             os.kill(int(file.read_text()), signal.SIGKILL)
@@ -104,39 +104,44 @@ def cluster(root: Path, tmp_path: Path) -> Iterator[Cluster]:
             continue
 
 
-def test_every_node_starts_the_same_command_which_torchrun_and_loopkit_understand(cluster: Cluster) -> None:
+def test_every_node_starts_the_same_valid_command(cluster: Cluster) -> None:
     import click
     from torch.distributed.run import get_args_parser
 
     from loopkit.cli.train import command
 
     assert subprocess.run(["bash", "-n"], input=cluster.script, text=True).returncode == 0
-    cluster.stand_in("torchrun", NOTE)
+    cluster.mock("torchrun", NOTE)
     for resumed in (False, True):
         if resumed:
             (cluster.folder / "runs" / "looped").mkdir(parents=True)
         assert cluster.submit().wait(60) == 0
         first, second = ((cluster.folder / f"node-{node}").read_text().splitlines() for node in (0, 1))
         assert first == second
-        read = get_args_parser().parse_args(first)
-        assert (read.nnodes, read.nproc_per_node, read.module, read.training_script) == ("2", "1", True, "loopkit")
-        assert (read.rdzv_id, read.rdzv_backend, read.rdzv_endpoint) == ("17", "c10d", "localhost:29400")
-        name, *words = read.training_script_args
+        arguments = get_args_parser().parse_args(first)
+        assert (arguments.nnodes, arguments.nproc_per_node, arguments.module, arguments.training_script) == (
+            "2",
+            "1",
+            True,
+            "loopkit",
+        )
+        assert (arguments.rdzv_id, arguments.rdzv_backend, arguments.rdzv_endpoint) == ("17", "c10d", "localhost:29400")
+        name, *words = arguments.training_script_args
         assert name == "train"
         options = command.make_context("train", words, resilient_parsing=False).params
         assert (options["recipe"], options["name"], options["resume"]) == ("tiny.yaml", "looped", resumed)
         assert options["nproc"] is None
-        with pytest.raises(click.UsageError):  # that it was understood means something
+        with pytest.raises(click.UsageError):  # the parser rejects unknown options
             command.make_context("train", [*words, "--no-such-option"])
 
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_job_trains_on_both_nodes_and_resumes(cluster: Cluster) -> None:
+def test_resubmitted_job_resumes_on_both_nodes(cluster: Cluster) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = f":{free.getsockname()[1]}"
-    cluster.stand_in("torchrun", TORCHRUN)
+    cluster.mock("torchrun", TORCHRUN)
     recipe = cluster.folder / "tiny.yaml"
     recipe.write_text(recipe.read_text().replace("steps: 8", "steps: 100000"))
     run = RunFolder(cluster.folder / "runs" / "looped")
@@ -146,17 +151,17 @@ def test_job_trains_on_both_nodes_and_resumes(cluster: Cluster) -> None:
         assert job.poll() is None, job.communicate()
         assert time.monotonic() < end
         time.sleep(0.1)
-    for node in (0, 1):  # what --signal does before the time is up
+    for node in (0, 1):  # as --signal does before the time limit
         os.kill(int((cluster.folder / f"agent-{node}").read_text()), signal.SIGTERM)
-    _, said = job.communicate(timeout=SECONDS)
-    assert "on each of 2 ranks" in said
+    _, stderr = job.communicate(timeout=SECONDS)
+    assert "on each of 2 ranks" in stderr
     saved, damaged = newest_checkpoint(run.checkpoints)
     assert damaged == []
-    assert saved.step == read_metrics(run.metrics)[-1]["step"], said
+    assert saved.step == read_metrics(run.metrics)[-1]["step"], stderr
     last = saved.step + 2
     recipe.write_text(recipe.read_text().replace("steps: 100000", f"steps: {last}"))
     job = cluster.submit(**{":29400": port})
-    _, said = job.communicate(timeout=SECONDS)
-    assert job.returncode == 0, said
-    assert f"resuming runs/looped after step {saved.step}" in said
+    _, stderr = job.communicate(timeout=SECONDS)
+    assert job.returncode == 0, stderr
+    assert f"resuming runs/looped after step {saved.step}" in stderr
     assert [line["step"] for line in read_metrics(run.metrics)] == list(range(1, last + 1))

@@ -22,7 +22,7 @@ from loopkit.evaluation.trained_run import TrainedRun, trained_depths
 from loopkit.loop import Loops, Step
 from loopkit.recipe import component, load_recipe
 from loopkit.registry.catalog import catalog
-from loopkit.report.tables.depth import spell_trained
+from loopkit.report.tables.depth import format_trained
 from loopkit.runs import Checkpoint, RunFolder
 from tests.data.toys import Squares, ToyData, ToySpec
 
@@ -229,7 +229,7 @@ def test_only_depths_read_as_trained_are_marked(
     trained = trained_depths(recipe, depth_free=depth_free, read_as=read_as)
     assert [depth for depth in range(1, 9) if trained.covers(depth)] == expected
     assert trained.max == 4
-    assert spell_trained(trained.to_json()) == format_depths(expected)
+    assert format_trained(trained.to_json()) == format_depths(expected)
     assert [build_row(depth, trained, {})["trained"] for depth in expected] == [True] * len(expected)
 
 

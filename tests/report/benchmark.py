@@ -1,4 +1,4 @@
-"""The JSON of an early-exit benchmark, as a run on two cores may have left it."""
+"""The JSON of an early-exit benchmark."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def benchmark(
     exits: Mapping[str, tuple[float, float, float]] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
-    """A benchmark.
+    """Build a benchmark.
 
     Args:
         ppls: Perplexity at each depth.
         exits: Perplexity, average loops and speed-up of each exit.
-        changes: Other values.
+        changes: Values to replace.
     """
     frontier = [{"depth": k, "trained": k == len(ppls)} | _row(ppl, 80_000 / k) for k, ppl in enumerate(ppls, start=1)]
-    found = {}
+    results = {}
     for name, (ppl, loops, speed_up) in ({"logit_margin": (4.60, 1.76, 2.09)} if exits is None else exits).items():
-        found[name] = {
+        results[name] = {
             "type": name,
             "level": "sequence",
             "threshold": 3.2145,
@@ -62,6 +62,6 @@ def benchmark(
         "timed": part | {"first_sequence": 160, "tokens": 40960},
         "frontier": frontier,
         "fixed": frontier[-1],
-        "exits": found,
+        "exits": results,
         "notes": [],
     } | changes

@@ -1,4 +1,4 @@
-"""An evaluation and a run's metrics, as the JSON that loopkit leaves behind."""
+"""The JSON of an evaluation and the metrics of a run, as loopkit writes them."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
 
 @pytest.fixture
 def sample() -> Callable[..., dict[str, Any]]:
-    """Makes the JSON of an evaluation."""
+    """Builds the JSON of an evaluation."""
     return evaluation
 
 
 @pytest.fixture
 def curves() -> Callable[..., list[dict[str, Any]]]:
-    """Makes the lines of a metrics file."""
+    """Builds the lines of a metrics file."""
     return metrics

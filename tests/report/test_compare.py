@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from loopkit.report import compare, comparison_report, console, plot_comparison, read_record
+from loopkit.report import compare, comparison_report, console, read_record
+from loopkit.report.plots.compare import plot_comparison
 from loopkit.report.record import Record
 
 Sample = Callable[..., dict[str, Any]]
@@ -27,7 +28,7 @@ def two(sample: Sample, curves: Curves) -> list[Record]:
     ]
 
 
-def test_equal_tokens_is_the_budget_of_the_shortest(two: list[Record]) -> None:
+def test_token_budget_is_that_of_shortest_run(two: list[Record]) -> None:
     equal = compare(two)["tokens"]
     assert equal["budget"] == 300 * 4096
     assert [(row["run"], row["step"], row["spent"]) for row in equal["runs"]] == [
@@ -36,21 +37,21 @@ def test_equal_tokens_is_the_budget_of_the_shortest(two: list[Record]) -> None:
     ]
 
 
-def test_equal_compute_gives_the_cheaper_model_more_steps(two: list[Record]) -> None:
+def test_equal_compute_gives_cheaper_model_more_steps(two: list[Record]) -> None:
     equal = compare(two)["flops"]
     assert equal["budget"] == 300 * 2e9
     assert [(row["run"], row["step"]) for row in equal["runs"]] == [("long", 100), ("short", 300)]
 
 
-def test_unknown_spending_is_said_and_left_out(two: list[Record]) -> None:
+def test_unknown_cost_is_noted(two: list[Record]) -> None:
     for line in two[0].lines:
         del line["flops"]  # type: ignore[attr-defined]
     result = compare(two)
     assert "flops" not in result
-    assert "metrics.jsonl of long does not say" in " ".join(result["notes"])
+    assert "metrics.jsonl of long does not count them" in " ".join(result["notes"])
 
 
-def test_no_evaluation_within_the_budget_is_said(sample: Sample, curves: Curves) -> None:
+def test_missing_evaluation_within_budget_is_noted(sample: Sample, curves: Curves) -> None:
     runs = [record("a", [sample(step=600)], curves(600)), record("b", [sample(step=10)], curves(10))]
     assert "a has no evaluation within" in " ".join(compare(runs)["notes"])
 
@@ -65,7 +66,7 @@ def test_different_settings_are_named(sample: Sample, curves: Curves) -> None:
     assert compare([runs[0], record("c", [sample()], curves(600))])["differences"] == {}
 
 
-def test_refuses_what_cannot_be_compared(sample: Sample, curves: Curves) -> None:
+def test_invalid_comparisons_are_rejected(sample: Sample, curves: Curves) -> None:
     run = record("a", [sample()], curves(600))
     with pytest.raises(ValueError, match="at least two"):
         compare([run])
@@ -75,7 +76,7 @@ def test_refuses_what_cannot_be_compared(sample: Sample, curves: Curves) -> None
         compare([run, record("b", [], curves(600))])
 
 
-def test_prints_within_eighty_columns(two: list[Record], sample: Sample, curves: Curves) -> None:
+def test_table_fits_eighty_columns(two: list[Record], sample: Sample, curves: Curves) -> None:
     two.append(record("a_recipe_with_a_long_name-mini", [sample(16, step=100)], curves(300)))
     file = io.StringIO()
     console(file).print(comparison_report(compare(two)))
@@ -86,26 +87,26 @@ def test_prints_within_eighty_columns(two: list[Record], sample: Sample, curves:
     assert "…" not in text
 
 
-def test_draws_both_budgets(two: list[Record], tmp_path: Path) -> None:
+def test_plots_have_both_budgets(two: list[Record], tmp_path: Path) -> None:
     result = compare(two)
-    for what in ("tokens", "flops"):
-        assert plot_comparison(result, tmp_path / f"{what}.svg", what).is_file()
+    for budget in ("tokens", "flops"):
+        assert plot_comparison(result, tmp_path / f"{budget}.svg", budget).is_file()
     del result["flops"]
     with pytest.raises(ValueError, match="cannot be compared at equal flops"):
         plot_comparison(result, tmp_path / "no.svg", "flops")
 
 
-def test_reads_a_run_folder(make_run: Callable[..., Any], sample: Sample, curves: Curves) -> None:
-    read = read_record(make_run("a", [sample(step=600), sample(step=300)], curves(600), recipe="r"))
-    assert [result["step"] for result in read.evaluations] == [300, 600]
-    assert read.latest("validation") == sample(step=600)
-    assert read.latest("test") is None
-    assert read.spent(0, "tokens") == 0
-    assert read.spent(300, "tokens") == 300 * 4096
-    assert read.spent(601, "tokens") is None
+def test_record_is_read_from_run_folder(make_run: Callable[..., Any], sample: Sample, curves: Curves) -> None:
+    run = read_record(make_run("a", [sample(step=600), sample(step=300)], curves(600), recipe="r"))
+    assert [result["step"] for result in run.evaluations] == [300, 600]
+    assert run.latest("validation") == sample(step=600)
+    assert run.latest("test") is None
+    assert run.spent(0, "tokens") == 0
+    assert run.spent(300, "tokens") == 300 * 4096
+    assert run.spent(601, "tokens") is None
 
 
-def test_names_a_damaged_evaluation(make_run: Callable[..., Any], sample: Sample, curves: Curves) -> None:
+def test_damaged_evaluation_is_named(make_run: Callable[..., Any], sample: Sample, curves: Curves) -> None:
     folder = make_run("a", [sample()], curves(1))
     (folder.evaluations / "0.json").write_text('{"split": ')
     with pytest.raises(ValueError, match=r"0\.json is not JSON"):

@@ -1,6 +1,6 @@
-"""Figures that are infinite, not a number, or at the ends of what a float holds: everything that shows them shows them.
+"""Tables, plots and pages handle metrics that are infinite, NaN, or at the limits of a float.
 
-A measurement that cost hours must not be lost because its figures cannot be printed, drawn or written.
+An evaluation of hours must not be lost because a value cannot be printed, drawn or written.
 """
 
 from __future__ import annotations
@@ -18,15 +18,8 @@ from rich.console import Console, RenderableType
 from docs.site.gallery.results import depths_table
 from docs.site.gallery.small_plot import depth_line
 from loopkit.evaluation.result import Conditions, ModelSource, Result, build_row
-from loopkit.report import (
-    compare,
-    comparison_report,
-    depth_report,
-    plot_depths,
-    read_record,
-    write_comparison,
-    write_report,
-)
+from loopkit.report import compare, comparison_report, depth_report, read_record, write_comparison, write_report
+from loopkit.report.plots.depth import plot_depths
 from loopkit.report.plots.frontier import plot_frontier
 from loopkit.report.plots.study import plot_study
 from loopkit.report.tables.early_exit import exit_report
@@ -57,20 +50,20 @@ HOSTILE: dict[str, Callable[[int, float], float]] = {
 
 
 def hostile(change: Callable[[int, float], float], depths: int) -> dict[str, Any]:
-    """The JSON of an evaluation whose figures are these, as ``loopkit eval`` would write it."""
+    """Build the JSON of an evaluation with changed metrics, as ``loopkit eval`` would write it."""
 
     def changed(depth: int, value: Any) -> Any:
         if isinstance(value, Mapping):
-            # half of a distribution may be finite: the mean of large numbers overflows before their median
+            # part of a distribution may be finite: the mean of large numbers overflows before the median
             return {name: value if name == "median" else changed(depth, value) for name, value in value.items()}
         return change(depth, value)
 
-    found = evaluation(4)
+    result = evaluation(4)
     rows = []
-    for row in [found["depths"][k % 4] | {"depth": k + 1} for k in range(depths)]:
-        figures = {name: changed(row["depth"], row[name]) for name in row if name not in ("depth", "trained")}
-        rows.append(build_row(row["depth"], None, figures) | {"trained": row["trained"]})
-    return json.loads(json.dumps(found | {"depths": rows}, allow_nan=False))
+    for row in [result["depths"][k % 4] | {"depth": k + 1} for k in range(depths)]:
+        metrics = {name: changed(row["depth"], row[name]) for name in row if name not in ("depth", "trained")}
+        rows.append(build_row(row["depth"], None, metrics) | {"trained": row["trained"]})
+    return json.loads(json.dumps(result | {"depths": rows}, allow_nan=False))
 
 
 def text(shown: RenderableType) -> str:
@@ -84,7 +77,7 @@ DRAWN = pytest.mark.parametrize("kind", ["all not a number", "from depth 3", "th
 
 @pytest.mark.parametrize("depths", [1, 200])
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_every_depth_has_its_line(kind: str, depths: int) -> None:
+def test_every_depth_has_a_row(kind: str, depths: int) -> None:
     result = hostile(HOSTILE[kind], depths)
     printed = text(depth_report(result))
     shown = {match[1] for line in printed.splitlines() if (match := re.match(r" *(\d+)[* ] ", line))}
@@ -95,18 +88,16 @@ def test_every_depth_has_its_line(kind: str, depths: int) -> None:
 
 
 @DRAWN
-def test_plots_name_depths_that_they_cannot_draw(kind: str, tmp_path: Path) -> None:
+def test_plots_name_depths_without_finite_value(kind: str, tmp_path: Path) -> None:
     result = hostile(HOSTILE[kind], 4)
-    drawn = plot_depths(result, tmp_path / "plot.svg").read_text()
+    svg = plot_depths(result, tmp_path / "plot.svg").read_text()
     lost = [row["depth"] for row in result["depths"] if "token_ppl" in row.get("not_finite", ())]
-    assert all(f"not finite at {depth}" in drawn for depth in lost)  # the description; letters are drawn as paths
-    assert ("not finite" in drawn) == bool(lost)
+    assert all(f"not finite at {depth}" in svg for depth in lost)  # in the description; letters are drawn as paths
+    assert ("not finite" in svg) == bool(lost)
 
 
 @pytest.mark.parametrize("kind", ["all not a number", "the largest"])
-def test_reports_of_one_and_several_runs_are_written(
-    kind: str, make_run: Callable[..., RunFolder], tmp_path: Path
-) -> None:
+def test_run_and_comparison_reports_are_written(kind: str, make_run: Callable[..., RunFolder], tmp_path: Path) -> None:
     result = hostile(HOSTILE[kind], 4) | {"step": 3}
     runs = [make_run(name, [result], metrics(3)) for name in ("a", "b")]
     write_report(runs[0])
@@ -118,7 +109,7 @@ def test_reports_of_one_and_several_runs_are_written(
 
 
 @DRAWN
-def test_sweeps_and_studies_are_written(kind: str, tmp_path: Path) -> None:
+def test_sweep_and_study_reports_are_written(kind: str, tmp_path: Path) -> None:
     result = hostile(HOSTILE[kind], 4)
     last = result["depths"][-1]
     point = {"values": {"seed": 1}, "status": "trained", "step": 5, "loss": None, "depths": result["depths"]}
@@ -132,21 +123,21 @@ def test_sweeps_and_studies_are_written(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [[1], [4], [1, 2, 3, 4]])
-def test_an_exit_benchmark_is_printed_and_drawn(lost: list[int], tmp_path: Path) -> None:
-    found = benchmark()
-    rows = [row for row in found["frontier"] if row["depth"] in lost]
-    for row in [*rows, *(found["exits"].values() if 4 in lost else ())]:
+def test_exit_benchmark_is_printed_and_drawn(lost: list[int], tmp_path: Path) -> None:
+    result = benchmark()
+    rows = [row for row in result["frontier"] if row["depth"] in lost]
+    for row in [*rows, *(result["exits"].values() if 4 in lost else ())]:
         row.pop("token_ppl"), row.pop("loss")
         row["not_finite"] = ["loss", "token_ppl"]
-    assert "not finite" in text(exit_report(found))
-    plot_frontier({"run": found}, tmp_path / "plot.svg")
+    assert "not finite" in text(exit_report(result))
+    plot_frontier({"run": result}, tmp_path / "plot.svg")
 
 
-def test_tables_hold_null_where_a_number_is_not_finite() -> None:
-    """What a probe found beside figures by depth is JSON whatever it found; finite numbers are left as they are."""
+def test_probe_tables_replace_non_finite_with_null() -> None:
+    """Tables of probes are valid JSON; finite numbers are unchanged."""
     tables = {"scale_sweep": {"loss": [1.5, NAN, INF], "loops": 3}, "paths": [[0.0, 1.0]]}
     conditions = Conditions(split="validation", tokenizer={}, dtype="fp32", device="cpu", batch=1)
-    found = Result(ModelSource(), conditions, None, 1, 1, "one", [{"depth": 1}], tables=tables).to_json()
-    assert found["tables"] == {"scale_sweep": {"loss": [1.5, None, None], "loops": 3}, "paths": [[0.0, 1.0]]}
-    assert found["not_finite"] == ["scale_sweep.loss"]
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    result = Result(ModelSource(), conditions, None, 1, 1, "one", [{"depth": 1}], tables=tables).to_json()
+    assert result["tables"] == {"scale_sweep": {"loss": [1.5, None, None], "loops": 3}, "paths": [[0.0, 1.0]]}
+    assert result["not_finite"] == ["scale_sweep.loss"]
+    assert json.loads(json.dumps(result, allow_nan=False)) == result

@@ -4,7 +4,14 @@ import math
 
 import pytest
 
-from loopkit.report.numbers import amounts, count, figure, figures, large, nats
+from loopkit.report.numbers import (
+    format_amount,
+    format_amounts,
+    format_count,
+    format_losses,
+    format_value,
+    format_values,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,23 +30,23 @@ from loopkit.report.numbers import amounts, count, figure, figures, large, nats
     ],
 )
 def test_a_figure_has_four_digits(value: float | None, text: str) -> None:
-    assert figure(value) == text
+    assert format_value(value) == text
 
 
 def test_a_column_shares_its_decimals_where_sizes_allow_it() -> None:
-    assert figures([27.11, 448.123, None]) == ["27.11", "448.12", "-"]
-    assert figures([5.14, 1.1e9]) == ["5.140", "1.10e+09"]
-    assert figures([0.0, 12.0]) == ["0.00", "12.00"]
-    assert figures([None, None]) == ["-", "-"]
-    assert figures([math.inf, 2.0]) == ["not finite", "2.000"]
+    assert format_values([27.11, 448.123, None]) == ["27.11", "448.12", "-"]
+    assert format_values([5.14, 1.1e9]) == ["5.140", "1.10e+09"]
+    assert format_values([0.0, 12.0]) == ["0.00", "12.00"]
+    assert format_values([None, None]) == ["-", "-"]
+    assert format_values([math.inf, 2.0]) == ["not finite", "2.000"]
 
 
 def test_losses_have_four_decimals() -> None:
-    assert nats([3.2, -0.00002, 1e6, math.nan, None]) == ["3.2000", "-0.0000", "1.00e+06", "not finite", "-"]
+    assert format_losses([3.2, -0.00002, 1e6, math.nan, None]) == ["3.2000", "-0.0000", "1.00e+06", "not finite", "-"]
 
 
 def test_large_amounts_have_a_prefix() -> None:
-    assert [large(value) for value in (999, 16384, 1.65e9, 5e18, None)] == ["999", "16.4k", "1.65G", "5E", "-"]
-    assert amounts([20.0, None]) == ["20", "-"]
-    assert count(1234567) == "1,234,567"
-    assert count(None) == "-"
+    assert [format_amount(value) for value in (999, 16384, 1.65e9, 5e18, None)] == ["999", "16.4k", "1.65G", "5E", "-"]
+    assert format_amounts([20.0, None]) == ["20", "-"]
+    assert format_count(1234567) == "1,234,567"
+    assert format_count(None) == "-"

@@ -1,4 +1,4 @@
-"""The gallery's pages from made-up studies and results: what is shown, and what is said where nothing is known."""
+"""The pages of the gallery, from synthetic studies and results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def results(sample: Callable[..., Any], **scales: list[str]) -> dict[str, Any]:
-    """A results file with these arms at these scales."""
+    """Build a results file with these arms at these scales."""
     run = {
         "run": "r",
         "recipe": "wikitext_44m_raw",
@@ -90,7 +90,7 @@ def entry_of(root: Path, *studies: StudyFile, name: str = "wikitext_44m_raw") ->
     return read_entry(root / "recipes" / f"{name}.yaml", studies, Cost(43_933_696, 1.1e9, None, "the length"))
 
 
-def test_the_difference_is_key_by_key_and_a_new_type_is_one_change() -> None:
+def test_difference_treats_a_new_type_as_one_change() -> None:
     parent = {"description": "a", "train": {"steps": 4, "lr": {"type": "constant", "peak": 1e-3}}, "kept": [1, 2]}
     child = {
         "description": "b",
@@ -104,40 +104,36 @@ def test_the_difference_is_key_by_key_and_a_new_type_is_one_change() -> None:
     ]
 
 
-def test_nothing_differs_from_itself(root: Path) -> None:
+def test_equal_recipes_have_no_difference(root: Path) -> None:
     values = entry_of(root).recipe.values
     assert difference(values, values) == []
 
 
-def test_a_recipe_without_evidence_is_validated_and_says_so(root: Path) -> None:
+def test_recipe_without_evidence_is_validated(root: Path) -> None:
     entry = entry_of(root)
     assert entry.status == "validated"
     assert "No study runs this recipe, so there are no results." in recipe_page(entry, frozenset(), {})
 
 
-def test_a_study_that_has_not_been_run_says_so(root: Path, study: Path) -> None:
+def test_study_without_results_is_marked(root: Path, study: Path) -> None:
     read = read_study(study)
     assert "No results yet" in study_page(read, frozenset(), {})
     entry = entry_of(root, read)
     assert entry.status == "validated"
     page = recipe_page(entry, frozenset(), {})
-    assert "It has not been measured yet: it is part of [A study](../studies/a_study.md)" in page
+    assert "Not evaluated yet: no results in [A study](../studies/a_study.md)." in page
     assert "| paper, table 1 | 5.4 | 12,000 |" in page
 
 
-def test_status_is_the_most_telling_scale_of_the_recipe_itself(
-    root: Path, study: Path, sample: Callable[..., Any]
-) -> None:
-    beside = study.with_name("a_study.results.json")
-    beside.write_text(json.dumps(results(sample, smoke=["one"], mini=["one", "two"])))
+def test_status_is_largest_scale_of_unchanged_recipe(root: Path, study: Path, sample: Callable[..., Any]) -> None:
+    results_file = study.with_name("a_study.results.json")
+    results_file.write_text(json.dumps(results(sample, smoke=["one"], mini=["one", "two"])))
     assert entry_of(root, read_study(study)).status == "mini"
-    beside.write_text(json.dumps(results(sample, full=["two"], smoke=["one"])))
+    results_file.write_text(json.dumps(results(sample, full=["two"], smoke=["one"])))
     assert entry_of(root, read_study(study)).status == "smoke"  # the arm at full scale changes the recipe
 
 
-def test_a_measured_recipe_shows_runs_depths_claims_and_exits(
-    root: Path, study: Path, sample: Callable[..., Any]
-) -> None:
+def test_recipe_page_has_runs_depths_claims_exits(root: Path, study: Path, sample: Callable[..., Any]) -> None:
     study.with_name("a_study.results.json").write_text(json.dumps(results(sample, mini=["one", "two"])))
     page = recipe_page(
         entry_of(root, read_study(study)), frozenset(), {("a_study", "one", "mini", "depths"): "../plots/x.svg"}
@@ -148,19 +144,19 @@ def test_a_measured_recipe_shows_runs_depths_claims_and_exits(
     assert "![Perplexity" in page
     assert "../plots/x.svg" in page
     assert "with `train.lr.peak=1e-3`" in page
-    assert "-50.0% (3.000 against 2.000); asked: lower by 0%" in page
-    assert 'lk-does-not">does not<' in page
+    assert "-50.0% (3.000 against 2.000); required: lower by 0%" in page
+    assert 'lk-does-not-hold">does not hold<' in page
     assert "3 of 8 at loop 1" in page
 
 
-def test_a_page_says_nothing_of_the_machine_that_made_it(root: Path) -> None:
+def test_pages_contain_no_absolute_paths(root: Path) -> None:
     page = recipe_page(entry_of(root, name="ouro_scratch_gate"), frozenset(), {})
     assert str(root) not in page
     assert "start_from: ../runs/ouro_scratch" in page
     assert '| `train.start_from` | `null` | `"../runs/ouro_scratch"` |' in page
 
 
-def test_a_table_of_many_depths_is_folded(root: Path, study: Path, sample: Callable[..., Any]) -> None:
+def test_table_of_many_depths_is_collapsed(root: Path, study: Path, sample: Callable[..., Any]) -> None:
     found = results(sample, mini=["one"])
     found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]["evaluation"] = sample(depths=40)
     study.with_name("a_study.results.json").write_text(json.dumps(found))
@@ -168,24 +164,22 @@ def test_a_table_of_many_depths_is_folded(root: Path, study: Path, sample: Calla
     assert '??? note "Seed 1, by depth (40 depths)"\n\n    | depth |' in page
 
 
-def test_a_recipe_s_page_draws_how_it_trained_where_the_results_say(
-    root: Path, study: Path, sample: Callable[..., Any]
-) -> None:
+def test_recipe_page_shows_training_curve(root: Path, study: Path, sample: Callable[..., Any]) -> None:
     plots = {("a_study", "one", "mini", "curve"): "../plots/c.svg"}
-    beside = study.with_name("a_study.results.json")
+    results_file = study.with_name("a_study.results.json")
     found = results(sample, mini=["one"])
     run = found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]
-    beside.write_text(json.dumps(found))
+    results_file.write_text(json.dumps(found))
     assert curves_of({"1": run}) == {}
     assert "plots/c.svg" not in recipe_page(entry_of(root, read_study(study)), frozenset(), {})
     run["curve"] = {"step": [1.5, 3.5], "loss": [4.25, 2.5], "loops": {"2": 3, "4": 1}}
-    beside.write_text(json.dumps(found))
+    results_file.write_text(json.dumps(found))
     page = recipe_page(entry_of(root, read_study(study)), frozenset(), plots)
-    said = "Training loss by optimizer step, in nats per token: 4.25 to 2.5 with seed 1; 2 to 4 loops a step"
-    assert f"![{said}](../plots/c.svg)" in page
+    caption = "Training loss by optimizer step, in nats per token: 4.25 to 2.5 with seed 1; 2 to 4 loops per step"
+    assert f"![{caption}](../plots/c.svg)" in page
 
 
-def test_a_study_s_page_has_its_claims_and_links_only_pages_that_exist(study: Path, sample: Callable[..., Any]) -> None:
+def test_study_page_has_claims_and_valid_links(study: Path, sample: Callable[..., Any]) -> None:
     study.with_name("a_study.results.json").write_text(json.dumps(results(sample, mini=["one", "two"])))
     page = study_page(read_study(study), frozenset(), {"mini": ["plots/a_study/mini/depths.svg"]})
     assert "0 of 1 claims hold, 1 do not" in page
@@ -194,13 +188,13 @@ def test_a_study_s_page_has_its_claims_and_links_only_pages_that_exist(study: Pa
     assert "wikitext_44m_raw.md" in study_page(read_study(study), frozenset({"gallery/wikitext_44m_raw.md"}), {})
 
 
-def test_damaged_results_are_named(study: Path) -> None:
+def test_damaged_results_are_an_error(study: Path) -> None:
     study.with_name("a_study.results.json").write_text("{")
     with pytest.raises(ValueError, match=r"a_study\.results\.json is not JSON"):
         read_study(study)
 
 
-def test_cards_carry_what_the_filter_asks_for(root: Path, study: Path, sample: Callable[..., Any]) -> None:
+def test_cards_have_data_for_the_filter(root: Path, study: Path, sample: Callable[..., Any]) -> None:
     study.with_name("a_study.results.json").write_text(json.dumps(results(sample, mini=["one"])))
     read = read_study(study)
     page = gallery_page([entry_of(root, read, name="wikitext_44m_norm"), entry_of(root, read)])
@@ -210,20 +204,20 @@ def test_cards_carry_what_the_filter_asks_for(root: Path, study: Path, sample: C
     assert "readout/norm" in second[0].split()
     assert "gate/none" not in second[0]
     assert page.count("<svg") == 1
-    assert "not measured yet" in page
+    assert "not evaluated yet" in page
     assert '<option value="readout/raw">raw</option>' in page
 
 
-def test_a_parent_that_is_not_complete_is_not_compared_with(tmp_path: Path, root: Path) -> None:
+def test_incomplete_parent_is_not_compared(tmp_path: Path, root: Path) -> None:
     whole = (root / "recipes/base/wikitext_44m.yaml").read_text()
     (tmp_path / "base.yaml").write_text(whole.replace("  width: 512\n", "", 1))
     (tmp_path / "child.yaml").write_text("loopkit: 2\nextends: base.yaml\nmodel: {width: 512}\n")
     entry = read_entry(tmp_path / "child.yaml", [])
     assert entry.changes is None
-    assert "is not complete by itself" in recipe_page(entry, frozenset(), {})
+    assert "is not a complete recipe" in recipe_page(entry, frozenset(), {})
 
 
-def test_a_line_needs_two_values_and_leaves_out_what_would_hide_them() -> None:
+def test_line_leaves_out_outliers() -> None:
     rows = [{"depth": 1, "loss": 900.0}, {"depth": 2, "loss": 3.0, "trained": True}, {"depth": 4, "loss": 2.0}]
     drawn = depth_line(rows, "loss", "loss")
     assert drawn.count("<circle") == 2
@@ -232,7 +226,7 @@ def test_a_line_needs_two_values_and_leaves_out_what_would_hide_them() -> None:
     assert depth_line(rows[:1], "loss", "loss") == depth_line(rows, "token_ppl", "ppl") == ""
 
 
-def test_bars_say_their_counts() -> None:
+def test_bars_have_a_text_alternative() -> None:
     assert "32 of 32 at loop 1" in loop_bars([32, 0], "stopped")
     assert loop_bars([0, 0], "stopped").count("<rect") == 2
 
@@ -249,11 +243,11 @@ def test_bars_say_their_counts() -> None:
         ("x", "x"),
     ],
 )
-def test_a_paper_s_figure_gains_no_digit(value: Any, text: str) -> None:
+def test_printed_adds_no_digits(value: Any, text: str) -> None:
     assert printed(value) == text
 
 
-def test_markdown_is_not_broken_by_what_it_holds() -> None:
+def test_markdown_is_escaped() -> None:
     assert cell("a|b `c|d`\ne") == "a\\|b `c|d` e"
     assert prose("x_1 <b> ``y_2`` [z]") == "x\\_1 &lt;b&gt; `y_2` \\[z\\]"
     assert code("```\nx\n```").startswith("````text\n")

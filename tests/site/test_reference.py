@@ -1,4 +1,4 @@
-"""The reference pages, from components and commands made for the purpose."""
+"""The reference pages, from synthetic components and commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 import pytest
 
 from docs.site.reference import command_page, component_page, run_folder_page
-from docs.site.reference.source_text import path_of
+from docs.site.reference.source_text import source_path
 from loopkit.registry.schema import Provider
 from loopkit.registry.source import read_components
 from loopkit.report.pages.docstring import body, is_equation, plain, sections
@@ -35,7 +35,7 @@ class Mine(Readout):
 '''
 
 
-def test_a_component_s_page_says_all_that_its_source_says(tmp_path: Path) -> None:
+def test_component_page_has_schema_and_docstring(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(SOURCE)
     (schema,) = read_components(file, Provider("their-package", "1.2", "mine"))
@@ -49,7 +49,7 @@ def test_a_component_s_page_says_all_that_its_source_says(tmp_path: Path) -> Non
     assert "| `norm` | a norm → [norm](../norm/index.md) | `rmsnorm` |" in page
     assert "| `size` | an integer &gt; 0 | **required** |" in page
     assert "## Paper\n\nThey print a third." in page
-    assert "No recipe in the gallery uses it." in page
+    assert "No recipe of the gallery uses it." in page
     assert '    @register("readout", "mine"' in page
 
 
@@ -65,24 +65,24 @@ def test_a_component_s_page_says_all_that_its_source_says(tmp_path: Path) -> Non
         ("With the default, z = h. It is cheap.", False),
     ],
 )
-def test_formulas_are_told_from_sentences(block: str, equation: bool) -> None:
+def test_is_equation(block: str, equation: bool) -> None:
     assert is_equation(block) is equation
 
 
-def test_sections_of_a_docstring() -> None:
+def test_docstring_sections() -> None:
     doc = "One.\n\nArgs:\n    a: b\n\nShapes:\n    x [B, T]\n    to y.\n\nPaper: so."
     assert body(doc) == "One."
     assert sections(doc) == {"Shapes": "x \\[B, T\\] to y.", "Paper": "so."}
 
 
-def test_a_terminal_wraps_paragraphs_and_leaves_equations_alone() -> None:
+def test_plain_joins_paragraphs_and_keeps_equations() -> None:
     doc = (
         "One.\n\nz = s^alpha * h / s\nt = s\n\nIn training ``ema`` takes its scale\nfrom the batch.\n\nArgs:\n    a: b"
     )
     assert plain(doc) == "One.\n\nz = s^alpha * h / s\nt = s\n\nIn training ema takes its scale from the batch."
 
 
-def test_a_command_s_page_has_usage_options_and_the_commands_below_it() -> None:
+def test_command_page_has_usage_options_subcommands() -> None:
     @click.group(help="All of it.")
     def group() -> None: ...
 
@@ -103,13 +103,13 @@ def test_a_command_s_page_has_usage_options_and_the_commands_below_it() -> None:
     assert "| `--flag` | Or not. |  |" in page
 
 
-def test_the_run_folder_s_page_names_every_place(root: Path) -> None:
+def test_run_folder_page_lists_every_path(root: Path) -> None:
     page = run_folder_page(root / "loopkit/runs/folder.py")
     for place in ("recipe.yaml", "resolved.yaml", "metrics.jsonl", "checkpoints", "eval", "report.md", "report.html"):
         assert f"| `{place}` |" in page
 
 
-def test_paths_start_at_the_project_or_at_the_package(tmp_path: Path) -> None:
-    assert path_of(tmp_path / "loopkit/a.py", tmp_path) == "loopkit/a.py"
-    assert path_of(Path("/x/lib/site-packages/their/a.py"), tmp_path) == "their/a.py"
-    assert path_of(Path("/x/pkg/src/their/a.py"), tmp_path) == "their/a.py"
+def test_source_path_is_relative_to_project_or_package(tmp_path: Path) -> None:
+    assert source_path(tmp_path / "loopkit/a.py", tmp_path) == "loopkit/a.py"
+    assert source_path(Path("/x/lib/site-packages/their/a.py"), tmp_path) == "their/a.py"
+    assert source_path(Path("/x/pkg/src/their/a.py"), tmp_path) == "their/a.py"

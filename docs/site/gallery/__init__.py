@@ -1,4 +1,4 @@
-"""The gallery: a card and a page for each recipe, a page for each study, made from recipes and results alone."""
+"""The gallery: a card and a page for each recipe, and a page for each study, generated from recipes and results."""
 
 from docs.site.gallery.cards import gallery_page
 from docs.site.gallery.entry import Cost, RecipeEntry, read_entry

@@ -1,4 +1,4 @@
-"""The gallery's index: a card for each recipe, and what its filter needs to know about each."""
+"""The index of the gallery: a card for each recipe, and the filter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from docs.site.gallery.entry import VALIDATED, Cost, RecipeEntry
 from docs.site.gallery.evidence import rank
 from docs.site.gallery.small_plot import depth_line
 from loopkit.registry.kinds import KINDS
+from loopkit.report.numbers import format_amount
 from loopkit.report.pages.markdown import link, prose
-from loopkit.report.tables.plan import scaled
 
 PAGE = "gallery/index.md"
 
@@ -21,20 +21,21 @@ hide: [navigation, toc]
 
 # Recipes
 
-One card for each experiment. A recipe is *validated* when every value of it and of its profiles is right; *smoke*,
-*mini* and *full* say at which scale a study has trained and measured it. Plots and figures come from the results files
-of [studies](../studies/index.md); a card without a plot has not been measured. Costs are the recipe's as written.
+One card for each experiment. A recipe is *validated* if it and all its profiles are valid; *smoke*, *mini* and *full*
+name the scale at which a study has trained and evaluated it. Plots and numbers come from the results files of
+[studies](../studies/index.md); a recipe without a plot has not been evaluated. Costs are those of the recipe without a
+profile.
 """
 
-FIGURES = (("exact_match", "exact answers"), ("token_ppl", "perplexity"), ("loss", "loss, nats"))
-"""What a card's plot shows: the first of these that was measured."""
+METRICS = (("exact_match", "exact match"), ("token_ppl", "perplexity"), ("loss", "loss, nats"))
+"""The plot of a card shows the first of these that was measured."""
 
 
 def gallery_page(entries: Sequence[RecipeEntry]) -> str:
-    """The index of the gallery.
+    """Write the index of the gallery.
 
     Args:
-        entries: Every recipe.
+        entries: All recipes.
     """
     measured_first = sorted(entries, key=lambda entry: (entry.status == VALIDATED, rank(entry.status), entry.name))
     cards = "\n\n".join(_card(entry) for entry in measured_first)
@@ -42,7 +43,7 @@ def gallery_page(entries: Sequence[RecipeEntry]) -> str:
 
 
 def _filter(entries: Iterable[RecipeEntry]) -> str:
-    """The form that ``gallery.js`` brings to life; without a script it stays hidden and all cards are there."""
+    """Write the form of ``gallery.js``; without JavaScript it stays hidden and all cards are visible."""
     entries = list(entries)
     used = sorted({item for entry in entries for item in entry.components}, key=lambda item: list(KINDS).index(item[0]))
     kinds = list(dict.fromkeys(kind for kind, _ in used))
@@ -50,7 +51,7 @@ def _filter(entries: Iterable[RecipeEntry]) -> str:
     states = sorted({entry.status for entry in entries}, key=lambda name: (name == VALIDATED, rank(name)))
     groups = "".join(
         f'<optgroup label="{kind}">'
-        + "".join(f'<option value="{kind}/{name}">{name}</option>' for other, name in used if other == kind)
+        + "".join(f'<option value="{kind}/{name}">{name}</option>' for used_kind, name in used if used_kind == kind)
         + "</optgroup>"
         for kind in kinds
     )
@@ -88,7 +89,7 @@ def _card(entry: RecipeEntry) -> str:
             "",
             prose(entry.recipe.description or "No description."),
             "",
-            _plot(entry) or '<p class="lk-unmeasured">not measured yet</p>',
+            _plot(entry) or '<p class="lk-unmeasured">not evaluated yet</p>',
             "",
             " · ".join(facts),
             "",
@@ -98,25 +99,30 @@ def _card(entry: RecipeEntry) -> str:
 
 
 def costs(cost: Cost) -> list[tuple[str, str]]:
-    """What a recipe needs, as written, in words."""
-    known = []
+    """List the costs of a recipe as names and texts."""
+    rows = []
     if cost.parameters is not None:
-        known.append(("parameters", f"{cost.parameters:,}"))
+        rows.append(("parameters", f"{cost.parameters:,}"))
     if cost.flops_per_token is not None:
-        known.append(("training", f"{scaled(cost.flops_per_token, 'FLOP')} per token"))
+        rows.append(("training", f"{format_amount(cost.flops_per_token, 'FLOP')} per token"))
     if cost.training_flops is not None:
-        known.append(("in all", scaled(cost.training_flops, "FLOP")))
-    return known or [("cost", cost.why or "not planned")]
+        rows.append(("total training", format_amount(cost.training_flops, "FLOP")))
+    return rows or [("cost", cost.unknown or "not estimated")]
 
 
 def _plot(entry: RecipeEntry) -> str:
-    """The plot of the most telling run; the first seed of the first study."""
-    runs = [(scale, seeds) for found in entry.evidence if not found.changes for scale, seeds in found.scales.items()]
+    """Draw the run at the largest scale: the first seed of the first study."""
+    runs = [
+        (scale, seeds)
+        for evidence in entry.evidence
+        if not evidence.changes
+        for scale, seeds in evidence.scales.items()
+    ]
     if not runs:
         return ""
     scale, seeds = min(runs, key=lambda run: rank(run[0]))
     rows = next(iter(seeds.values()))["evaluation"]["depths"]
-    for name, label in FIGURES:
-        if drawn := depth_line(rows, name, f"{label}, {scale}"):
-            return drawn
+    for name, label in METRICS:
+        if plot := depth_line(rows, name, f"{label}, {scale}"):
+            return plot
     return ""

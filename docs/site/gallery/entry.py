@@ -1,4 +1,4 @@
-"""One recipe of the gallery: what it says, what it is built of, what it costs, and what is known about it."""
+"""One recipe of the gallery: its values, components, cost and evidence."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from loopkit.report.difference import Change, difference
 
 VALIDATED = "validated"
 ABSENT = "none"
-"""The name of a component that does nothing, in every kind that has one."""
+"""The name of the component that does nothing, in every kind that has one."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a recipe needs as written, planned before anything runs.
+    """The cost of a recipe without a profile, estimated without running it.
 
     Args:
-        parameters: Parameters of the model, shared ones counted once; None where only the data decides the vocabulary.
+        parameters: Parameters of the model, shared ones counted once; ``None`` if the vocabulary depends on the data.
         flops_per_token: Training FLOPs per token at the mean number of loops.
-        training_flops: Of the whole training; None where only the data says how many steps it is.
-        why: What is not known, and why.
+        training_flops: Training FLOPs in total; ``None`` if the number of steps depends on the data.
+        unknown: What is unknown, and why.
     """
 
     parameters: int | None = None
     flops_per_token: float | None = None
     training_flops: float | None = None
-    why: str = ""
+    unknown: str = ""
 
 
 @dataclass(frozen=True)
 class RecipeEntry:
-    """A recipe and everything its page says.
+    """The content of a recipe's page.
 
     Args:
         recipe: The resolved recipe.
         path: Its file.
-        text: Its file's text.
-        profiles: Names of its profiles, its parents' included.
-        parent: Name of the parent as written, or None.
-        changes: What it changes of the resolved parent; None without a parent that is complete by itself.
-        problems: What is wrong with it or one of its profiles.
+        text: Text of the file.
+        profiles: Names of its profiles, including those of its parents.
+        parent: Name of the parent as written, or ``None``.
+        changes: Differences from the resolved parent; ``None`` without a parent that is complete.
+        problems: Errors of the recipe and its profiles.
         evidence: The arms of studies that run it.
-        cost: What it needs.
+        cost: Its cost.
     """
 
     recipe: Recipe
@@ -63,44 +63,44 @@ class RecipeEntry:
 
     @property
     def name(self) -> str:
-        """The recipe's name."""
+        """Name of the recipe."""
         return self.path.stem
 
     @property
     def page(self) -> str:
-        """Its page, from the root of the site."""
+        """Path of its page, from the root of the site."""
         return f"gallery/{self.name}.md"
 
     @property
     def status(self) -> str:
-        """The most telling scale at which the recipe itself was run in a study, else that it is valid."""
+        """The largest scale at which a study ran the unchanged recipe, else ``validated`` or ``invalid``."""
         if self.problems:
             return "invalid"
-        scales = [scale for found in self.evidence if not found.changes for scale in found.scales]
+        scales = [scale for evidence in self.evidence if not evidence.changes for scale in evidence.scales]
         return min(scales, key=rank, default=VALIDATED)
 
     @property
     def components(self) -> tuple[tuple[str, str], ...]:
-        """Kind and name of every component in use; those that do nothing are left out."""
+        """Kind and name of every component in use, except those that do nothing."""
         used = {(spec.kind, spec.name) for spec in self.recipe.specs.values() if spec.name != ABSENT}
         return tuple(sorted(used))
 
 
 def read_entry(path: Path, studies: Iterable[StudyFile], cost: Cost | None = None) -> RecipeEntry:
-    """Read, check and compare one recipe.
+    """Read and validate a recipe, and compare it with its parent.
 
     Args:
-        path: The recipe's file.
-        studies: Where to look for evidence.
-        cost: What it needs, if that was planned.
+        path: File of the recipe.
+        studies: Studies that may run it.
+        cost: Its cost, if estimated.
 
     Raises:
         RecipeError: If it cannot be resolved.
     """
     layers = load_layers(path)
     recipe = load_recipe(path)
-    written = read_file(path, path.name).value.get("extends")
-    parent = None if written is None else written.value
+    extends = read_file(path, path.name).value.get("extends")
+    parent = None if extends is None else extends.value
     return RecipeEntry(
         recipe=recipe,
         path=path,
@@ -117,7 +117,7 @@ def read_entry(path: Path, studies: Iterable[StudyFile], cost: Cost | None = Non
 def _changes(recipe: Recipe, path: Path, parent: str) -> tuple[Change, ...] | None:
     file, _ = find(parent, path.parent, Origin(path.name))
     try:
-        above = load_recipe(file)
-    except RecipeError:  # a parent may leave to its children what only they know
+        parent_recipe = load_recipe(file)
+    except RecipeError:  # a parent may leave required values to its children
         return None
-    return tuple(difference(above.values, recipe.values))
+    return tuple(difference(parent_recipe.values, recipe.values))

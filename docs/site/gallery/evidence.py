@@ -1,4 +1,4 @@
-"""What studies found about a recipe: every number of the gallery comes from a study's ``NAME.results.json``."""
+"""Results of studies about a recipe: every number of the gallery comes from a ``NAME.results.json``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from loopkit.recipe.read import read_file
 Json = Mapping[str, Any]
 
 SCALES = ("full", "mini", "smoke")
-"""Scales from the most telling to the least; a profile of another name counts as much as mini."""
+"""Scales from the largest to the smallest; a profile of another name ranks with mini."""
 
 
 @dataclass(frozen=True)
 class StudyFile:
-    """A study as it was written, and its results if there are any.
+    """A study file and its results.
 
     Args:
-        name: Its file's stem.
+        name: Stem of the file.
         path: Its file.
         study: The file as plain data.
         results: The results file as plain data; empty if the study has not been run.
-        plots: Plots of each profile, by its name.
+        plots: Plots by name of the profile.
     """
 
     name: str
@@ -37,27 +37,27 @@ class StudyFile:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Title of the study."""
         return str(self.study["title"])
 
     @property
     def page(self) -> str:
-        """Its page, from the root of the site."""
+        """Path of its page, from the root of the site."""
         return f"studies/{self.name}.md"
 
     @property
     def profiles(self) -> Mapping[str, Json]:
-        """Results by scale, the most telling first."""
-        found: Mapping[str, Json] = self.results.get("profiles", {})
-        return {name: found[name] for name in sorted(found, key=rank)}
+        """Results by scale, the largest first."""
+        profiles: Mapping[str, Json] = self.results.get("profiles", {})
+        return {name: profiles[name] for name in sorted(profiles, key=rank)}
 
     def recipe_of(self, arm: str) -> Path:
-        """The file of an arm's recipe, or the bare name of a shipped one."""
-        named = str(self.study["arms"][arm]["recipe"])
-        return (self.path.parent / named).resolve() if named.endswith((".yaml", ".yml")) else Path(named)
+        """Return the file of an arm's recipe, or the name of a shipped recipe."""
+        recipe = str(self.study["arms"][arm]["recipe"])
+        return (self.path.parent / recipe).resolve() if recipe.endswith((".yaml", ".yml")) else Path(recipe)
 
     def label_of(self, arm: str) -> str:
-        """How tables call an arm."""
+        """Return the label of an arm in tables."""
         return str(self.study["arms"][arm].get("label") or arm)
 
 
@@ -68,7 +68,7 @@ class Evidence:
     Args:
         study: The study.
         arm: Name of the arm.
-        changes: What the arm sets on top of the recipe.
+        changes: Values that the arm sets.
     """
 
     study: StudyFile
@@ -78,41 +78,41 @@ class Evidence:
     @property
     def scales(self) -> Mapping[str, Json]:
         """Runs by scale, then by seed; scales without a run of this arm are left out."""
-        found = {}
+        scales = {}
         for name, profile in self.study.profiles.items():
             seeds = profile["arms"].get(self.arm, {}).get("seeds", {})
             if seeds:
-                found[name] = seeds
-        return found
+                scales[name] = seeds
+        return scales
 
     def claims(self, scale: str) -> Mapping[str, Json]:
-        """The judged claims in which this arm is a side."""
+        """Return the judged claims in which this arm is a side."""
         judged = self.study.profiles.get(scale, {}).get("claims", {})
         return {name: claim for name, claim in judged.items() if self.arm in self._sides(name)}
 
     def reported(self) -> Iterator[tuple[str, tuple[str, ...], tuple[Any, ...]]]:
-        """Rows that the paper prints for this arm: name of the table, its columns, its values."""
+        """Yield the rows that the paper prints for this arm: name of the table, columns, values."""
         for name, rows in self.study.study.get("reported", {}).items():
             if isinstance(rows, Mapping) and self.arm in rows and "columns" in rows:
                 yield name, tuple(map(str, rows["columns"])), tuple(rows[self.arm])
 
     def _sides(self, claim: str) -> set[str]:
-        written = self.study.study.get("claims", {}).get(claim, {})
-        return {str(written[side]["arm"]) for side in ("left", "right") if written.get(side)}
+        sides = self.study.study.get("claims", {}).get(claim, {})
+        return {str(sides[side]["arm"]) for side in ("left", "right") if sides.get(side)}
 
 
 def curves_of(seeds: Mapping[str, Json]) -> dict[str, Json]:
-    """How an arm trained, by seed; empty where its results are from before curves were kept."""
+    """Return the training curves of an arm by seed; older results have none."""
     return {seed: run["curve"] for seed, run in seeds.items() if run.get("curve", {}).get("step")}
 
 
 def rank(scale: str) -> int:
-    """How telling a scale is; smaller is more."""
+    """Return the rank of a scale; 0 is the largest scale."""
     return SCALES.index(scale) if scale in SCALES else SCALES.index("mini")
 
 
 def read_study(path: Path) -> StudyFile:
-    """Read a study, and what lies beside it.
+    """Read a study, its results and its plots.
 
     Raises:
         RecipeError: If the file cannot be read.
@@ -120,19 +120,19 @@ def read_study(path: Path) -> StudyFile:
     """
     results = path.with_name(f"{path.stem}.results.json")
     try:
-        found = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
+        content = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     except ValueError as error:
         raise UserError(f"{results} is not JSON ({error}); run the study again") from None
     folder = path.with_name(f"{path.stem}.plots")
-    drawn = {name: tuple(sorted((folder / name).glob("*.svg"))) for name in found.get("profiles", {})}
-    return StudyFile(path.stem, path, read_file(path, path.name).plain(), found, drawn)
+    plots = {name: tuple(sorted((folder / name).glob("*.svg"))) for name in content.get("profiles", {})}
+    return StudyFile(path.stem, path, read_file(path, path.name).plain(), content, plots)
 
 
 def evidence_of(recipe: Path, studies: Iterable[StudyFile]) -> list[Evidence]:
-    """Every arm of every study that runs this recipe."""
-    found = []
+    """List the arms of all studies that run a recipe."""
+    evidence = []
     for study in studies:
-        for arm, written in study.study.get("arms", {}).items():
+        for arm, settings in study.study.get("arms", {}).items():
             if study.recipe_of(arm) in (recipe.resolve(), Path(recipe.stem)):
-                found.append(Evidence(study, arm, tuple(written.get("set") or ())))
-    return found
+                evidence.append(Evidence(study, arm, tuple(settings.get("set") or ())))
+    return evidence

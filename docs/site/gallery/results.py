@@ -1,4 +1,4 @@
-"""Results of one recipe as its page shows them: runs, figures by depth, claims, the paper's figures beside them."""
+"""Results on the page of a recipe: runs, metrics by depth, claims, and values reported in the paper."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from docs.site.gallery.evidence import Evidence
 from docs.site.gallery.small_plot import loop_bars
 from loopkit.report.pages.markdown import link, printed, prose, table
-from loopkit.report.tables.depth import columns_of, lines_of
+from loopkit.report.tables.depth import columns_of, markdown_lines
 from loopkit.report.tables.study import VERDICTS, measurement
 
 Json = Mapping[str, Any]
-WIDEST = 9
-"""Columns of a table by depth; what a page has no room for stands in the results file."""
+MAX_COLUMNS = 9
+"""Columns of a table by depth; the results file has all of them."""
 
 
 def runs_table(seeds: Mapping[str, Json]) -> str:
-    """One row for each run: seed, cost, machine."""
+    """Write a row for each run: seed, cost, machine."""
     rows = []
     for seed, entry in seeds.items():
         machine = entry["machine"]
@@ -44,19 +44,18 @@ def _machine(machine: Json) -> str:
 
 
 def depths_table(evaluation: Json) -> str:
-    """Figures by depth; trained depths in bold."""
+    """Write a table of metrics by depth, trained depths in bold."""
     rows = evaluation["depths"]
-    columns = columns_of(rows)[:WIDEST]
-    lines = [
-        (f"**{row['depth']}**" if row.get("trained") else str(row["depth"]), *written)
-        for row, written in zip(rows, lines_of(columns, rows), strict=True)
-    ]
+    columns = columns_of(rows)[:MAX_COLUMNS]
     note = f"Trained depths are in bold. {prose(evaluation.get('slice', ''))}"
-    return table(("depth", *(column.heading for column in columns)), lines, numbers=True) + f"\n\n{note}"
+    return (
+        table(("depth", *(column.heading for column in columns)), markdown_lines(columns, rows), numbers=True)
+        + f"\n\n{note}"
+    )
 
 
 def claims_table(evidence: Evidence, scale: str, here: str) -> str:
-    """The paper's statements about this arm with what was measured; empty where there is none."""
+    """Write the claims of the paper about this arm with the measured values; empty if there is none."""
     rows = [
         (
             prose(claim["says"]),
@@ -68,18 +67,18 @@ def claims_table(evidence: Evidence, scale: str, here: str) -> str:
     ]
     if not rows:
         return ""
-    heading = f"Claims of {link(prose(evidence.study.title), evidence.study.page, here)} that rest on it:"
+    heading = f"Claims of {link(prose(evidence.study.title), evidence.study.page, here)} that use it:"
     return f"{heading}\n\n" + table(("claim", "paper", "measured", "verdict"), rows)
 
 
 def verdict(claim: Json) -> str:
-    """The verdict on a claim, in a word that its colour repeats."""
-    said = VERDICTS[claim.get("holds")]
-    return f'<span class="lk-verdict lk-{said.replace(" ", "-")}">{said}</span>'
+    """Format the verdict on a claim as a coloured label."""
+    text = VERDICTS[claim.get("holds")]
+    return f'<span class="lk-verdict lk-{text.replace(" ", "-")}">{text}</span>'
 
 
 def reported_tables(evidence: Evidence) -> Iterator[str]:
-    """What the paper prints about this arm, under the name of its table."""
+    """Yield the tables of the paper that have a row for this arm."""
     for name, columns, values in evidence.reported():
         caption = prose(name.replace("_", " "))
         row = (f"paper, {caption}", *map(printed, values))
@@ -87,8 +86,8 @@ def reported_tables(evidence: Evidence) -> Iterator[str]:
 
 
 def exit_bars(entry: Json) -> Iterator[str]:
-    """How the early-exit rules of the benchmark stopped, a plot for each."""
-    for name, found in entry.get("early_exit", {}).get("exits", {}).items():
-        counts: Sequence[int] = found.get("exits_by_loop") or ()
+    """Yield a plot for each early-exit rule of the benchmark: the loops after which sequences stopped."""
+    for name, exit_result in entry.get("early_exit", {}).get("exits", {}).items():
+        counts: Sequence[int] = exit_result.get("exits_by_loop") or ()
         if counts:
             yield loop_bars(counts, f"sequences stopped by {name}, by loop")

@@ -1,8 +1,8 @@
-"""The reference pages: kinds, components, commands, the recipe format, the run folder, the JSON of evaluations."""
+"""Reference pages: kinds, components, commands, file formats, run folder, JSON of evaluations."""
 
 from docs.site.reference.command_page import command_page, commands_page
 from docs.site.reference.component_page import component_page
-from docs.site.reference.contract import contract_markdown, contract_text
+from docs.site.reference.contract import contract_markdown
 from docs.site.reference.format_page import format_page
 from docs.site.reference.kind_page import kind_page, kinds_page
 from docs.site.reference.outputs import evaluation_page, run_folder_page
@@ -13,7 +13,6 @@ __all__ = [
     "commands_page",
     "component_page",
     "contract_markdown",
-    "contract_text",
     "evaluation_page",
     "format_page",
     "kind_page",

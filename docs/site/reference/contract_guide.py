@@ -1,8 +1,8 @@
-"""The part of the guide on plugins that is generated: every kind with its signatures, wiring and traits.
+"""The generated part of the guide on plugins: every kind with its signatures, wiring and traits.
 
     python -m docs.site.reference.contract_guide docs/guides/writing_a_plugin.md
 
-It is kept in the guide, between two marks, because a checkout shows the guide as it is.
+The guide contains it between two markers, so that it is complete in a checkout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDTH, INDENT = 110, " " * 8
 
 
 def contract_guide() -> str:
-    """Tables of kinds, wiring and traits, what every module may define, what a step holds, and all signatures."""
+    """Write the tables of kinds, wiring, traits and step fields, and all signatures."""
     contracts = [read_contract(kind) for kind in KINDS]
     step = next(type for type in read_contract("block").types if type.name == "Step")
     kinds = [
@@ -35,17 +35,17 @@ def contract_guide() -> str:
     fields = [(f"`step.{n}`", prose(text)) for n, text in argument_docs(step.doc).items()]
     fields += [(f"`step.{m.name}`", prose(m.summary)) for m in step.methods]
     parts = [
-        table(("kind", "constructor receives", "must define", "may define", "traits of its own"), kinds),
-        "What the constructor receives, by name and in front of `*`:",
+        table(("kind", "constructor receives", "must define", "may define", "own traits"), kinds),
+        "Wiring that the constructor may receive, by name and before `*`:",
         table(("argument", "type", "meaning"), wiring),
-        "What the registration may state (`@register(KIND, NAME, trait=value)`); without kinds it is for all:",
+        "Traits of the registration (`@register(KIND, NAME, trait=value)`); a trait without kinds applies to all:",
         table(
             ("trait", "values", "kinds", "meaning"),
             [(f"`{n}`", prose(t.values), ", ".join(t.kinds), prose(t.meaning)) for n, t in TRAITS.items()],
         ),
-        "What the class of any part of the model may define, too:",
+        "Members that the class of any part of the model may define:",
         table(("member", "meaning"), shared),
-        "What `step` holds, in the methods that receive one:",
+        "Fields of `step`, in methods that receive it:",
         table(("field", "meaning"), fields),
         "All signatures. Shapes: B sequences, T tokens, D width, S further streams, K loops, V vocabulary.",
         code("\n\n".join(_signatures(contract) for contract in contracts)),
@@ -54,20 +54,20 @@ def contract_guide() -> str:
 
 
 def with_contracts(text: str) -> str:
-    """A guide with its generated part written anew.
+    """Regenerate the generated part of a guide.
 
     Raises:
-        ValueError: If it does not have the two marks.
+        ValueError: If one of the two markers is missing.
     """
     before, opened, after = text.partition(BEGIN)
-    _, closed, rest = after.partition(END)
+    _, closed, remainder = after.partition(END)
     if not (opened and closed):
         raise ValueError(f"the guide has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n\n{contract_guide()}\n\n{END}{rest}"
+    return f"{before}{BEGIN}\n\n{contract_guide()}\n\n{END}{remainder}"
 
 
 def _source(contract: Contract) -> str:
-    """Path of the file or folder of a kind, from the root of the project."""
+    """Return the path of the file or folder of a kind, from the root of the project."""
     parts = contract.file.parts
     path = "/".join(parts[parts.index("components") - 1 :])
     return path.removesuffix("/__init__.py")
@@ -86,7 +86,7 @@ def _own_traits(contract: Contract) -> str:
 
 
 def _plain(text: str) -> str:
-    """Code without bars, which divide cells of tables."""
+    """Replace bars in code, because they separate cells of tables."""
     return text.replace(" | ", " or ")
 
 

@@ -1,4 +1,4 @@
-"""The page of a file format whose sections are dataclasses read from source: recipes, and studies."""
+"""The page of a file format whose sections are dataclasses: recipes and studies."""
 
 from __future__ import annotations
 
@@ -10,34 +10,29 @@ from loopkit.report.pages.docstring import body
 from loopkit.report.pages.markdown import prose
 
 
-def format_page(heading: str, about: str, sections: Mapping[str, Schema], page: str, other: Mapping[str, str]) -> str:
-    """The page of a format, a section below the other in the order of its file.
+def format_page(heading: str, introduction: str, sections: Mapping[str, Schema], page: str) -> str:
+    """Write the page of a format, with its sections in the order of the source file.
 
     Args:
-        heading: What the format is called.
-        about: What a reader should know first, as Markdown.
-        sections: Its sections by class name; the last one in the file is the whole.
-        page: Where it goes.
-        other: Pages of sections that stand elsewhere.
+        heading: Name of the format.
+        introduction: First paragraph, as Markdown.
+        sections: Sections by class name; the last one in the file is the top level.
+        page: Path of the page.
     """
     ordered = sorted(sections.values(), key=lambda schema: schema.line)
-    whole = ordered.pop()
-    places = dict(other) | {schema.name: f"{page}#{anchor(schema.name)}" for schema in ordered}
-    places[whole.name] = page
-    parts = [f"# {heading}", about, options_table(whole.options, page, places)]
+    top_level = ordered.pop()
+    anchors = {schema.name: f"{page}#{anchor(schema.name)}" for schema in ordered}
+    anchors[top_level.name] = page
+    parts = [f"# {heading}", introduction, options_table(top_level.options, page, anchors)]
     for schema in ordered:
-        parts += [f"## {_words(schema.name)} {{ #{anchor(schema.name)} }}", body(schema.doc)]
-        parts.append(options_table(schema.options, page, places))
-        parts += [f"A bare value in its place is short for `{schema.short}`."] if schema.short else []
+        parts += [f"## {prose(schema.name.lower())} {{ #{anchor(schema.name)} }}", body(schema.doc)]
+        parts.append(options_table(schema.options, page, anchors))
+        parts += [f"A bare value stands for the option `{schema.short}`."] if schema.short else []
         if one := schema.traits.get("exactly_one"):
-            parts.append(f"Exactly one of {', '.join(f'`{name}`' for name in one)} is given.")
+            parts.append(f"Set exactly one of {', '.join(f'`{name}`' for name in one)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _words(name: str) -> str:
-    return prose(name.lower())
-
-
 def anchor(name: str) -> str:
-    """Where a section stands on its page."""
+    """Return the anchor of a section on its page."""
     return f"section-{name.lower()}"

@@ -1,4 +1,4 @@
-"""A table of options, for components and for sections of the recipe format."""
+"""The table of options of a component or a section of the recipe format."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from loopkit.report.pages.markdown import link, literal, prose, table
 
 
 def options_table(options: Mapping[str, Option], here: str, sections: Mapping[str, str]) -> str:
-    """Name, what is accepted, default and meaning of every option.
+    """Write the table of options: name, accepted values, default, meaning.
 
     Args:
-        options: By name.
-        here: The page that the table stands on.
-        sections: Pages of the recipe format's sections, by class name.
+        options: Options by name.
+        here: Path of the page with the table.
+        sections: Pages of the sections of the recipe format, by class name.
     """
     rows = [
         (f"`{option.name}`", _accepts(option, here, sections), _default(option), prose(option.doc))
@@ -25,14 +25,14 @@ def options_table(options: Mapping[str, Option], here: str, sections: Mapping[st
 
 
 def _accepts(option: Option, here: str, sections: Mapping[str, str]) -> str:
-    said = prose(describe(option.annotation))
+    text = prose(describe(option.annotation))
     match option.annotation:
         case Slot(kind=kind) | SlotList(kind=kind) | SlotMap(kind=kind):
             page = link(kind, f"reference/{kind}/index.md", here)
-            return f"{said} → {page}"
+            return f"{text} → {page}"
         case SectionRef(name=name) | SectionMap(name=name) if name in sections:
-            return f"{said} → {link(name.lower(), sections[name], here)}"
-    return said
+            return f"{text} → {link(name.lower(), sections[name], here)}"
+    return text
 
 
 def _default(option: Option) -> str:

@@ -1,4 +1,4 @@
-"""The pages of what loopkit writes: the run folder, and the JSON of an evaluation."""
+"""The pages of outputs: the run folder and the JSON of an evaluation."""
 
 from __future__ import annotations
 
@@ -9,54 +9,53 @@ from docs.site.reference.source_text import class_doc, properties
 from loopkit.registry.source import argument_docs
 from loopkit.report.pages.markdown import prose, table
 
-RUN = """A run is one folder, `runs/NAME/`. NAME is the recipe, or RECIPE-PROFILE, with a short hash of the resolved
-recipe where `--set` was used, or what `--name` says. A folder that exists is never written over: `--resume` goes on
-with it. Checkpoints appear whole or not at all; every file in one is listed with its checksum.
+RUN = """A run is one folder, `runs/NAME/`. NAME is the value of `--name`, by default the recipe or RECIPE-PROFILE,
+with a short hash of the resolved recipe if `--set` was used. An existing folder is never overwritten; `--resume`
+continues its run. Checkpoints are complete or absent; a manifest lists every file of a checkpoint with its checksum.
 """
 
 
 def run_folder_page(folder: Path) -> str:
-    """The run folder, from the class that knows it.
+    """Write the page of the run folder from its class.
 
     Args:
         folder: Source file of ``RunFolder``.
     """
-    found = properties(folder, "RunFolder")
-    rows = [(f"`{place}`", prose(doc)) for doc, place in found.values() if place]
-    return f"# The run folder\n\n{RUN}\n" + table(("file or folder", "what it holds"), rows) + "\n"
+    paths = properties(folder, "RunFolder")
+    rows = [(f"`{path}`", prose(doc)) for doc, path in paths.values() if path]
+    return f"# The run folder\n\n{RUN}\n" + table(("file or folder", "content"), rows) + "\n"
 
 
 def evaluation_page(result: Path, rows: Mapping[str, str], units: Mapping[str, str]) -> str:
-    """The JSON of ``loopkit eval --json``, from the dataclasses that it is written from.
+    """Write the page of ``loopkit eval --json`` from the dataclasses of a result.
 
     Args:
         result: Source file of the dataclasses.
-        rows: Meaning of the keys that every row of ``depths`` may have.
-        units: Definition and unit of measured figures, as evaluations carry them.
+        rows: Meaning of the keys of a row of ``depths``.
+        units: Definition and unit of metrics, from evaluations.
     """
     parts = [
         "# The JSON of an evaluation",
-        "`loopkit eval --json` prints it, and every evaluation is kept so in `eval/` of its run. **What was not "
-        "measured is absent, never zero.** A figure that is not finite is only named, in its row's `not_finite`; in "
-        "`tables` it is `null`, and named in the result's own `not_finite`.",
-        "## Where the model came from",
-        _fields(result, "Origin"),
-        "## How it was evaluated",
+        "`loopkit eval --json` prints it, and `eval/` of the run contains it for every evaluation. **A metric that "
+        "was not measured is absent, never zero.** `not_finite` of a row names its metrics that are not finite; in "
+        "`tables` they are `null`, and `not_finite` of the result names them.",
+        "## Model",
+        _fields(result, "ModelSource"),
+        "## Settings",
         _fields(result, "Conditions"),
-        "## What was found",
+        "## Result",
         _fields(result, "Result", without=("origin", "conditions", "trained")),
         "`trained_depths` holds the depths of training:",
-        _fields(result, "Trained"),
+        _fields(result, "TrainedDepths"),
         "## A row of `depths`",
         table(("key", "meaning"), [(f"`{key}`", prose(text)) for key, text in rows.items()]),
     ]
     if units:
         parts += [
-            "## Figures of probes",
-            "Each stands in the row of its depth, or under `tables`; an evaluation that has them says what they are in "
-            "`units`.",
+            "## Metrics of probes",
+            "Each is in the row of its depth or under `tables`; `units` of an evaluation defines them.",
             table(
-                ("figure", "definition and unit"), [(f"`{key}`", prose(text)) for key, text in sorted(units.items())]
+                ("metric", "definition and unit"), [(f"`{key}`", prose(text)) for key, text in sorted(units.items())]
             ),
         ]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""Links of the pages by hand: they lead to source files, as in a checkout, and on the site to the page of each."""
+"""Replace links to source files, which work in a checkout, by links to the pages of the site."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGES = {
     "recipes": "gallery/index.md",
     "recipes/studies": "studies/index.md",
 }
-"""Files and folders of the project, and the pages generated from them."""
+"""Pages generated from files and folders of the project."""
 
 PATTERNS = (
     (r"loopkit/components/(\w+)(?:\.py|/\w+\.py)?", r"reference/\1/index.md"),
@@ -28,54 +28,54 @@ PATTERNS = (
     (r"recipes/(\w+)\.yaml", r"gallery/\1.md"),
     (r"recipes/studies/(\w+)\.yaml", r"studies/\1.md"),
 )
-"""The same for files of which there are many."""
+"""Patterns of files and their pages."""
 
 LINK = re.compile(r"(?<!!)\[(?P<text>(?:[^\]\\]|\\.)*)\]\((?P<target>[^)\s#:]+)(?:#[\w-]+)?\)")
 FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 
 
-def site_links(text: str, page: str, known: Container[str]) -> str:
-    """A page by hand with its links to the project's files replaced by links to pages.
+def site_links(text: str, page: str, pages: Container[str]) -> str:
+    """Replace links to files of the project by links to the pages generated from them.
 
-    A link to a file without a page becomes its text. Links between pages by hand and blocks of code stay as they are.
+    A link to a file without a page becomes plain text. Links between handwritten pages and code blocks are unchanged.
 
     Args:
         text: The page, as Markdown.
         page: Its path below ``docs/``.
-        known: Every generated page.
+        pages: Paths of all generated pages.
     """
     parts, end = [], 0
     for fence in FENCE.finditer(text):
-        parts += [_replaced(text[end : fence.start()], page, known), fence[0]]
+        parts += [_replace_links(text[end : fence.start()], page, pages), fence[0]]
         end = fence.end()
-    return "".join([*parts, _replaced(text[end:], page, known)])
+    return "".join([*parts, _replace_links(text[end:], page, pages)])
 
 
-def _replaced(text: str, page: str, known: Container[str]) -> str:
+def _replace_links(text: str, page: str, pages: Container[str]) -> str:
     def replace(match: re.Match[str]) -> str:
         file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), match["target"]))
         if file.startswith("docs/"):
             return match[0]
-        target = page_of(file, match["text"], known)
+        target = find_page(file, match["text"], pages)
         return f"[{match['text']}]({relative(target, page)})" if target else match["text"]
 
     return LINK.sub(replace, text)
 
 
-def page_of(file: str, text: str, known: Container[str]) -> str | None:
-    """The page generated from a file of the project; where several are, that of the component that the link names.
+def find_page(file: str, text: str, pages: Container[str]) -> str | None:
+    """Return the page generated from a file of the project; of several, that of the component in the link text.
 
     Args:
         file: Path from the root of the project.
-        text: What the link shows, such as `` `poisson` ``.
-        known: Every generated page.
+        text: Text of the link, such as `` `poisson` ``.
+        pages: Paths of all generated pages.
     """
     page = PAGES.get(file)
-    for pattern, place in PATTERNS if page is None else ():
+    for pattern, template in PATTERNS if page is None else ():
         if match := re.fullmatch(pattern, file):
-            page = match.expand(place)
+            page = match.expand(template)
             break
-    if page is None or page not in known:
+    if page is None or page not in pages:
         return None
     component = page.replace("index.md", f"{text.strip('`')}.md")
-    return component if component in known else page
+    return component if component in pages else page

@@ -1,4 +1,4 @@
-"""Parts of source files as their authors wrote them, found without importing anything."""
+"""Read parts of source files without importing them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from loopkit.registry.source import parse
 
 
 def class_text(file: Path, name: str) -> str:
-    """The text of a class, decorators included."""
+    """Return the text of a class with its decorators."""
     node = parse(file).classes[name]
     first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
     return "\n".join(file.read_text(encoding="utf-8").splitlines()[first - 1 : node.end_lineno])
 
 
 def class_doc(file: Path, name: str) -> str:
-    """The docstring of a class."""
+    """Return the docstring of a class."""
     return inspect.cleandoc(ast.get_docstring(parse(file).classes[name], clean=False) or "")
 
 
 def properties(file: Path, name: str) -> dict[str, tuple[str, str]]:
-    """Properties of a class that return a literal place: name to docstring and the last string in the return."""
-    found = {}
+    """Return docstring and path of each property of a class; the path is the last string that it returns."""
+    paths = {}
     for node in parse(file).classes[name].body:
         if isinstance(node, ast.FunctionDef) and any(ast.unparse(d) == "property" for d in node.decorator_list):
             strings = [leaf.value for leaf in ast.walk(node.body[-1]) if isinstance(leaf, ast.Constant)]
-            place = next((text for text in reversed(strings) if isinstance(text, str)), "")
-            found[node.name] = (ast.get_docstring(node) or "", place)
-    return found
+            path = next((text for text in reversed(strings) if isinstance(text, str)), "")
+            paths[node.name] = (ast.get_docstring(node) or "", path)
+    return paths
 
 
-def path_of(file: Path, root: Path) -> str:
-    """A file's path from the project's root; of another package, from its folder of packages."""
+def source_path(file: Path, root: Path) -> str:
+    """Return the path of a file relative to the project, or for another package relative to its parent folder."""
     if file.is_relative_to(root):
         return str(file.relative_to(root))
     parts = file.parts

@@ -10,65 +10,66 @@ from loopkit.recipe.read import read_file
 from loopkit.recipe.recipe import completed_values
 from loopkit.report.compare import compare
 from loopkit.report.difference import flow, variation
-from loopkit.report.numbers import ABSENT, count, large
+from loopkit.report.numbers import ABSENT, format_amount, format_count
 from loopkit.report.pages.page import Block, Heading, Plot, TableBlock, TextBlock, to_html, to_markdown
 from loopkit.report.plots.compare import plot_comparison, plot_losses
 from loopkit.report.record import Record, read_record
-from loopkit.report.tables.compare import QUANTITIES, measured_in
-from loopkit.report.tables.depth import spell_trained
+from loopkit.report.row import select_depths
+from loopkit.report.tables.compare import COMPARED, measured_in
+from loopkit.report.tables.depth import format_trained
 from loopkit.runs import RunFolder, write_text
 
 Json = Mapping[str, Any]
 
 BUDGETS = {"tokens": "training tokens", "flops": "training compute"}
-MOST_DEPTHS = 16
-"""Of more depths than this a table has the powers of two, the trained ones' ends, and the last."""
+MAX_DEPTHS = 16
+"""With more depths, a table has the powers of two, the ends of the trained ranges, and the last."""
 
 
 def write_comparison(folders: Sequence[RunFolder], out: Path, split: str = "validation") -> list[Path]:
-    """Write a comparison as Markdown beside its plots, and as one HTML file with them inside.
+    """Write a comparison as Markdown with separate plots, and as one HTML file that contains them.
 
     Args:
         folders: Two or more runs.
-        out: Where the files go; made if needed.
+        out: Folder of the files; created if needed.
         split: The evaluated split.
 
     Returns:
-        The files written.
+        Paths of the written files.
 
     Raises:
         ValueError: If the runs cannot be compared, or a file of one is damaged.
     """
     records = [read_record(folder) for folder in folders]
-    found = compare(records, split)
+    comparison = compare(records, split)
     recipes = [completed_values(read_file(folder.resolved, str(folder.resolved)).plain()) for folder in folders]
     blocks = [
         Heading("Runs side by side", 1),
         TextBlock(f"{', '.join(f'`{record.name}`' for record in records)}, evaluated on {split}."),
-        *(TextBlock(f"**Note:** {note}.") for note in found["notes"]),
-        Heading("The runs"),
-        _about(records, recipes, split),
+        *(TextBlock(f"**Note:** {note}.") for note in comparison["notes"]),
+        Heading("Runs"),
+        _summary(records, recipes, split),
         *_losses(records, out),
-        *(block for what in BUDGETS if what in found for block in _equal(found, what, out)),
-        *_settings(found),
+        *(block for budget in BUDGETS if budget in comparison for block in _at_equal(comparison, budget, out)),
+        *_settings(comparison),
         *_recipes(records, recipes),
         *_provenance(records),
     ]
-    page, one_file = out / "comparison.md", out / "comparison.html"
-    write_text(page, to_markdown(blocks))
-    write_text(one_file, to_html(blocks, out))
-    return [page, one_file, *(out / block.path for block in blocks if isinstance(block, Plot))]
+    markdown, html = out / "comparison.md", out / "comparison.html"
+    write_text(markdown, to_markdown(blocks))
+    write_text(html, to_html(blocks, out))
+    return [markdown, html, *(out / block.path for block in blocks if isinstance(block, Plot))]
 
 
 def _side_by_side(
-    records: Sequence[Record], rows: Mapping[str, Sequence[str | None]], words: bool = False
+    records: Sequence[Record], rows: Mapping[str, Sequence[str | None]], is_text: bool = False
 ) -> TableBlock:
-    """A column for each run; a row that no run has anything in is left out."""
-    kept = [(name, *(cell or ABSENT for cell in cells)) for name, cells in rows.items() if any(cells)]
-    return TableBlock(("", *(record.name for record in records)), kept, words=words)
+    """Build a table with a column for each run; a row without any value is left out."""
+    lines = [(name, *(cell or ABSENT for cell in cells)) for name, cells in rows.items() if any(cells)]
+    return TableBlock(("", *(record.name for record in records)), lines, is_text=is_text)
 
 
-def _about(records: Sequence[Record], recipes: Sequence[Json], split: str) -> TableBlock:
+def _summary(records: Sequence[Record], recipes: Sequence[Json], split: str) -> TableBlock:
     return _side_by_side(
         records,
         {
@@ -76,12 +77,12 @@ def _about(records: Sequence[Record], recipes: Sequence[Json], split: str) -> Ta
             "hash of the resolved recipe": [_code(record.provenance.get("recipe_hash")) for record in records],
             "seed": [str(recipe["seed"]) for recipe in recipes],
             "parameters": [_parameters(record) for record in records],
-            "optimizer steps": [_last(record, "step", count) for record in records],
-            "training tokens": [_last(record, "tokens", count) for record in records],
-            "training FLOPs": [_last(record, "flops", large) for record in records],
-            "checkpoint evaluated last": [(record.latest(split) or {}).get("checkpoint") for record in records],
+            "optimizer steps": [_last(record, "step", format_count) for record in records],
+            "training tokens": [_last(record, "tokens", format_count) for record in records],
+            "training FLOPs": [_last(record, "flops", format_amount) for record in records],
+            "last evaluated checkpoint": [(record.latest(split) or {}).get("checkpoint") for record in records],
         },
-        words=True,
+        is_text=True,
     )
 
 
@@ -90,85 +91,84 @@ def _code(text: str | None) -> str | None:
 
 
 def _parameters(record: Record) -> str | None:
-    known = record.provenance.get("parameters")
-    return count(known["unique"]) if known else None
+    parameters = record.provenance.get("parameters")
+    return format_count(parameters["unique"]) if parameters else None
 
 
-def _last(record: Record, what: str, write: Callable[[float | None], str]) -> str | None:
-    value = record.lines[-1].get(what) if record.lines else None
-    return None if value is None else write(value)
+def _last(record: Record, field: str, format_number: Callable[[float | None], str]) -> str | None:
+    value = record.lines[-1].get(field) if record.lines else None
+    return None if value is None else format_number(value)
 
 
 def _losses(records: Sequence[Record], out: Path) -> Iterator[Block]:
     if any(record.lines for record in records):
         plot = plot_losses(records, out / "training.svg")
         yield Heading("Training")
-        yield Plot(plot.name, "Cross-entropy of the last loop, in nats per token, against what training had spent")
+        yield Plot(plot.name, "Cross-entropy of the last loop, in nats per token, against training cost")
 
 
-def _equal(found: Json, what: str, out: Path) -> Iterator[Block]:
-    equal, name = found[what], BUDGETS[what]
-    runs, unit = equal["runs"], "tokens" if what == "tokens" else "FLOPs"
+def _at_equal(comparison: Json, budget: str, out: Path) -> Iterator[Block]:
+    equal, name = comparison[budget], BUDGETS[budget]
+    runs, unit = equal["runs"], "tokens" if budget == "tokens" else "FLOPs"
     yield Heading(f"At equal {name}")
     yield TextBlock(
-        f"Each run's last evaluation within {large(equal['budget'])} {unit}: the least that any of them had spent "
-        "when it was evaluated last."
+        f"Each run's last evaluation within {format_amount(equal['budget'])} {unit}, the smallest budget of any run "
+        "at its last evaluation."
     )
     facts = [
-        ("optimizer step", *(count(run["step"]) for run in runs)),
-        (f"{unit} spent", *(large(run["spent"]) for run in runs)),
-        ("trained depths", *(_trained(run) for run in runs)),
+        ("optimizer step", *(format_count(run["step"]) for run in runs)),
+        (f"{unit} spent", *(format_amount(run["spent"]) for run in runs)),
+        ("trained depths", *(_trained_depths(run) for run in runs)),
     ]
     yield TableBlock(("", *(run["run"] for run in runs)), facts)
-    for quantity in measured_in(equal):
-        yield Heading(QUANTITIES[quantity].title, 3)
-        yield _by_depth(runs, quantity)
+    for metric in measured_in(equal):
+        yield Heading(COMPARED[metric].title, 3)
+        yield _by_depth(runs, metric)
     if any(row.get("trained") for run in runs for row in run["depths"]):
         yield TextBlock("Trained depths are in bold.")
-    plot = plot_comparison(found, out / f"by_{what}.svg", what)
-    yield Plot(plot.name, f"By depth, at equal {name}; the range of trained depths is marked")
+    plot = plot_comparison(comparison, out / f"by_{budget}.svg", budget)
+    yield Plot(plot.name, f"By depth, at equal {name}; trained depths are marked")
 
 
-def _trained(run: Json) -> str:
+def _trained_depths(run: Json) -> str:
     trained = run.get("trained_depths")
     if trained is None:
         return ABSENT
-    return spell_trained(trained)
+    return format_trained(trained)
 
 
-def _by_depth(runs: Sequence[Json], quantity: str) -> TableBlock:
+def _by_depth(runs: Sequence[Json], metric: str) -> TableBlock:
     by_run = [{row["depth"]: row for row in run["depths"]} for run in runs]
-    depths = _shown(runs)
+    depths = _select_depths(runs)
     columns = []
     for rows in by_run:
-        found = [rows.get(depth, {}) for depth in depths]
-        cells = QUANTITIES[quantity].cells(found)
-        columns.append([f"**{cell}**" if row.get("trained") else cell for cell, row in zip(cells, found, strict=True)])
+        selected = [rows.get(depth, {}) for depth in depths]
+        cells = COMPARED[metric].cells(selected)
+        columns.append(
+            [f"**{cell}**" if row.get("trained") else cell for cell, row in zip(cells, selected, strict=True)]
+        )
     lines = [(str(depth), *cells) for depth, cells in zip(depths, zip(*columns, strict=True), strict=True)]
     return TableBlock(("depth", *(run["run"] for run in runs)), lines)
 
 
-def _shown(runs: Sequence[Json]) -> list[int]:
-    """All depths of a few, else those that tell the story."""
+def _select_depths(runs: Sequence[Json]) -> list[int]:
     depths = sorted({row["depth"] for run in runs for row in run["depths"]})
-    if len(depths) <= MOST_DEPTHS:
-        return depths
-    ends = {run["trained_depths"][end] for run in runs if "trained_depths" in run for end in ("min", "max")}
-    return [depth for depth in depths if depth & (depth - 1) == 0 or depth in ends or depth == depths[-1]]
+    ends = [run["trained_depths"][end] for run in runs if "trained_depths" in run for end in ("min", "max")]
+    return select_depths(depths, MAX_DEPTHS, always=ends)
 
 
-def _settings(found: Json) -> Iterator[Block]:
-    yield Heading("How they were evaluated")
-    if not found["differences"]:
-        yield TextBlock("Data, split, slice, tokenizer, protocol, windows and arithmetic are the same in all.")
+def _settings(comparison: Json) -> Iterator[Block]:
+    yield Heading("Evaluation settings")
+    if not comparison["differences"]:
+        yield TextBlock("Data, split, slice, tokenizer, protocol, windows and precision are equal in all runs.")
         return
-    yield TextBlock("Settings in which the evaluations differ; figures compare only where these do not touch them.")
-    names = found["runs"]
+    yield TextBlock("The evaluations differ in these settings; values that depend on them are not comparable.")
+    names = comparison["runs"]
     rows = [
         (setting.replace("_", " "), *(_setting(values[name]) for name in names))
-        for setting, values in found["differences"].items()
+        for setting, values in comparison["differences"].items()
     ]
-    yield TableBlock(("", *names), rows, words=True)
+    yield TableBlock(("", *names), rows, is_text=True)
 
 
 def _setting(value: Any) -> str:
@@ -179,33 +179,33 @@ def _setting(value: Any) -> str:
 
 
 def _recipes(records: Sequence[Record], recipes: Sequence[Json]) -> Iterator[Block]:
-    yield Heading("What their recipes differ in")
+    yield Heading("Recipe differences")
     rows = {f"`{key.key}`": [_code(value) or "absent" for value in key.values] for key in variation(recipes)}
     if rows:
-        yield TextBlock("Every key of the resolved recipes that is not the same in all.")
-        yield _side_by_side(records, rows, words=True)
+        yield TextBlock("Keys of the resolved recipes whose values differ.")
+        yield _side_by_side(records, rows, is_text=True)
     else:
-        yield TextBlock("Nothing: the resolved recipes are the same.")
+        yield TextBlock("None: the resolved recipes are equal.")
 
 
 def _provenance(records: Sequence[Record]) -> Iterator[Block]:
-    known = [record.provenance for record in records]
-    machines = [provenance.get("machine", {}) for provenance in known]
-    packages = [provenance.get("packages", {}) for provenance in known]
+    provenances = [record.provenance for record in records]
+    machines = [provenance.get("machine", {}) for provenance in provenances]
+    packages = [provenance.get("packages", {}) for provenance in provenances]
     rows: dict[str, list[str | None]] = {"trained with": [_code("; ".join(record.commands)) for record in records]}
-    rows["python"] = [provenance.get("python") for provenance in known]
+    rows["python"] = [provenance.get("python") for provenance in provenances]
     for name in dict.fromkeys(name for versions in packages for name in versions):
         rows[name] = [versions.get(name) and str(versions[name]) for versions in packages]
     for name in dict.fromkeys(name for machine in machines for name in machine):
         rows[name.removesuffix("_bytes").replace("_", " ")] = [
-            _machine(name, machine.get(name)) for machine in machines
+            _machine_value(name, machine.get(name)) for machine in machines
         ]
-    if any(known):
-        yield Heading("What made them")
-        yield _side_by_side(records, rows, words=True)
+    if any(provenances):
+        yield Heading("Provenance")
+        yield _side_by_side(records, rows, is_text=True)
 
 
-def _machine(name: str, value: Any) -> str | None:
+def _machine_value(name: str, value: Any) -> str | None:
     if value is None:
         return None
-    return f"{large(value)}B" if name.endswith("bytes") else value if isinstance(value, str) else flow(value)
+    return f"{format_amount(value)}B" if name.endswith("bytes") else value if isinstance(value, str) else flow(value)

@@ -1,4 +1,4 @@
-"""A docstring as Markdown: prose as prose, equations as blocks, its closing sections under their names."""
+"""Convert a docstring to Markdown: prose, equations as code blocks, sections by name."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ SECTION = re.compile(r"(Args|Attributes|Shapes|Raises|Returns|Paper|Letters|Yiel
 
 
 def body(doc: str) -> str:
-    """What a docstring says before its sections, as Markdown."""
+    """Convert the part of a docstring before its sections to Markdown."""
     return "\n\n".join(_block(block) for block in _blocks("\n".join(_before_sections(doc))))
 
 
 def sections(doc: str) -> dict[str, str]:
-    """Its sections but ``Args`` and ``Attributes``, as Markdown, by name."""
-    found: dict[str, list[str]] = {}
+    """Convert the sections of a docstring except ``Args`` and ``Attributes`` to Markdown, by name."""
+    contents: dict[str, list[str]] = {}
     name = ""
     for line in doc.splitlines():
         if match := SECTION.match(line):
             name = match[1]
-            found[name] = [match[2]] if match[2] else []
+            contents[name] = [match[2]] if match[2] else []
         elif name:
-            found[name].append(line[4:] if line.startswith("    ") else line)
-    texts = {name: "\n".join(lines).strip() for name, lines in found.items() if name not in ("Args", "Attributes")}
+            contents[name].append(line[4:] if line.startswith("    ") else line)
+    texts = {name: "\n".join(lines).strip() for name, lines in contents.items() if name not in ("Args", "Attributes")}
     return {name: "\n\n".join(_block(block) for block in _blocks(text)) for name, text in texts.items() if text}
 
 
 def plain(doc: str) -> str:
-    """What a docstring says before its sections, for a terminal: a line for each paragraph, equations as they are."""
+    """Format the part of a docstring before its sections for a terminal, one line per paragraph."""
     blocks = _blocks("\n".join(_before_sections(doc)))
     return "\n\n".join(block if is_equation(block) else unbroken(block) for block in blocks)
 
 
 def unbroken(text: str) -> str:
-    """A paragraph in one line, without the marks around code."""
+    """Join a paragraph into one line and remove the backquotes around code."""
     return " ".join(text.split()).replace("``", "")
 
 
@@ -60,8 +60,8 @@ def _block(block: str) -> str:
 
 
 def is_equation(block: str) -> bool:
-    """Whether a paragraph is a formula: it is indented, or it is no sentence and has the signs of one."""
+    """Whether a paragraph is an equation: indented, or not a sentence and with mathematical signs."""
     if all(line.startswith("    ") for line in block.splitlines()):
         return True
-    sentence = block.rstrip().endswith((".", ":", "!", "?"))
-    return not sentence and re.search(r"[=~←²√·]|\w[ ]?[(+]", block) is not None
+    is_sentence = block.rstrip().endswith((".", ":", "!", "?"))
+    return not is_sentence and re.search(r"[=~←²√·]|\w[ ]?[(+]", block) is not None

@@ -1,4 +1,4 @@
-"""Pieces of Markdown that several pages write: cells, tables, code, links."""
+"""Markdown building blocks of pages: cells, tables, code, links."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 
 
 def cell(text: str) -> str:
-    """Text that cannot break out of a table's cell; bars inside of code are left alone, where they divide nothing."""
+    """Escape text for a cell of a table; bars inside code need no escape."""
     parts = " ".join(text.split()).split("`")
     return "`".join(part if index % 2 else part.replace("|", "\\|") for index, part in enumerate(parts))
 
 
 def prose(text: str) -> str:
-    """Prose of a docstring or recipe, shown as it is: its ``code`` as code, its brackets and angles as themselves."""
+    """Escape prose of a docstring or recipe so that it is shown literally; ``code`` becomes code."""
     parts = text.replace("``", "`").split("`")
-    return "`".join(part if index % 2 else _plain(part) for index, part in enumerate(parts))
+    return "`".join(part if index % 2 else _escape(part) for index, part in enumerate(parts))
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     for sign in "\\*_[]":
         text = text.replace(sign, "\\" + sign)
     return html.escape(text, quote=False)
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
-    """A Markdown table; the first column is text, the others are set right where they are ``numbers``."""
+    """Format a Markdown table; with ``numbers`` all columns but the first are right-aligned."""
     align = ["---", *[("--:" if numbers else "---") for _ in heading[1:]]]
     lines = [[cell(text) for text in heading], align, *([cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def code(text: str, language: str = "text", heading: str = "") -> str:
-    """A fenced block, whose fence is longer than any inside."""
+    """Format a fenced code block; its fence is longer than any fence in the text."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -44,18 +44,18 @@ def code(text: str, language: str = "text", heading: str = "") -> str:
 
 
 def folded(summary: str, body: str) -> str:
-    """A part that opens when asked for."""
+    """Format a collapsed block."""
     indented = "\n".join(f"    {line}" if line.strip() else "" for line in body.splitlines())
     return f'??? note "{summary.replace(chr(34), chr(39))}"\n\n{indented}'
 
 
 def literal(value: Any) -> str:
-    """A value as a recipe would write it."""
+    """Format a value in the syntax of recipes."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def printed(value: Any) -> str:
-    """A figure as a paper prints it: no digit is added."""
+    """Format a number as a paper prints it, without additional digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return prose(str(value))
     if isinstance(value, int):
@@ -67,17 +67,17 @@ def printed(value: Any) -> str:
 
 
 def link(text: str, page: str, here: str) -> str:
-    """A link from one page to another; both are paths from the root of the site."""
+    """Format a link from one page to another; both are paths from the root of the site."""
     return f"[{text}]({relative(page, here)})"
 
 
 def relative(page: str, here: str) -> str:
-    """The path of a page as another one links to it."""
+    """Return the path of a page relative to another page."""
     return posixpath.relpath(page, posixpath.dirname(here) or ".")
 
 
 def paper_link(paper: str) -> str:
-    """A paper, with a link where it is on arXiv."""
+    """Format a paper, with a link if it is on arXiv."""
     kind, _, number = paper.partition(":")
     if kind.lower() != "arxiv":
         return prose(paper)

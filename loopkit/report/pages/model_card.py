@@ -1,39 +1,41 @@
-"""``model_card.md`` of a run: what somebody needs who is handed the weights."""
+"""``model_card.md`` of a run, for users of its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from loopkit.report.numbers import count
+from loopkit.report.numbers import format_count
 from loopkit.report.pages.page import Block, Heading, TableBlock, TextBlock, to_markdown
 from loopkit.report.record import Record
-from loopkit.report.tables.depth import columns_of, lines_of
+from loopkit.report.tables.depth import columns_of, markdown_lines
 
-SIDE = 5
-"""Columns of the table by depth; the rest is in the evaluation's own file."""
+MAX_COLUMNS = 5
+"""Columns of the table by depth; the file of the evaluation has all of them."""
 
 
 def model_card(record: Record, recipe: dict[str, Any]) -> str:
-    """The card, as Markdown; what a run does not say is left out.
+    """Format the model card as Markdown; fields that a run lacks are left out.
 
     Args:
         record: The run.
         recipe: Its resolved recipe.
     """
-    return to_markdown([Heading(record.name, 1), *_about(recipe), *_use(record), *_measured(record), *_made(record)])
+    return to_markdown(
+        [Heading(record.name, 1), *_summary(recipe), *_usage(record), *_evaluation(record), *_provenance(record)]
+    )
 
 
-def _about(recipe: dict[str, Any]) -> Iterator[Block]:
+def _summary(recipe: dict[str, Any]) -> Iterator[Block]:
     yield TextBlock(recipe.get("description") or "A looped language model.")
     model, data, train = recipe["model"], recipe["data"], recipe["train"]
     rows = [
         ("core", _named(model["core"])),
-        ("width", count(model["width"])),
+        ("width", format_count(model["width"])),
         ("readout", _named(model["readout"])),
         ("loops in training", _named(train["schedule"])),
         ("supervision", _named(recipe["objective"]["supervision"])),
-        ("text", _named(data["source"])),
+        ("data", _named(data["source"])),
         ("tokenizer", _named(data["tokenizer"])),
     ]
     if recipe.get("paper"):
@@ -41,51 +43,51 @@ def _about(recipe: dict[str, Any]) -> Iterator[Block]:
     yield TableBlock(("", ""), rows)
 
 
-def _use(record: Record) -> Iterator[Block]:
-    yield Heading("Use")
+def _usage(record: Record) -> Iterator[Block]:
+    yield Heading("Usage")
     yield TextBlock(
-        f'`loopkit.load("{record.name}")` gives model, tokenizer and recipe; `loopkit eval {record.name} --depths 1-8` '
-        "measures it at any number of loops. It is a model for study: nothing was done to make its text safe or true."
+        f'`loopkit.load("{record.name}")` returns model, tokenizer and recipe; '
+        f"`loopkit eval {record.name} --depths 1-8` evaluates it at any number of loops. The model is for research: "
+        "its output was not made safe or factual."
     )
 
 
-def _measured(record: Record) -> Iterator[Block]:
+def _evaluation(record: Record) -> Iterator[Block]:
     result = record.latest()
     if result is None:
-        yield TextBlock("It has not been evaluated.")
+        yield TextBlock("The model has not been evaluated.")
         return
-    yield Heading("Measured")
-    # what asks for texts alone scores no slice, and an imported model has no steps
+    yield Heading("Evaluation")
+    # an evaluation of generations only has no slice, and an imported model has no steps
     facts = [result.get("slice", result["split"]), result["dtype"]]
-    facts += [f"after {count(result['step'])} optimizer steps"] if result.get("step") is not None else []
-    yield TextBlock(f"{', '.join(facts)}; trained depths bold.")
-    columns = columns_of(result["depths"])[:SIDE]
-    names = [f"**{row['depth']}**" if row.get("trained") else str(row["depth"]) for row in result["depths"]]
-    rows = [(name, *line) for name, line in zip(names, lines_of(columns, result["depths"]), strict=True)]
-    yield TableBlock(("depth", *(column.heading for column in columns)), rows)
+    facts += [f"after {format_count(result['step'])} optimizer steps"] if result.get("step") is not None else []
+    yield TextBlock(f"{', '.join(facts)}; trained depths in bold.")
+    columns = columns_of(result["depths"])[:MAX_COLUMNS]
+    heading = ("depth", *(column.heading for column in columns))
+    yield TableBlock(heading, markdown_lines(columns, result["depths"]))
 
 
-def _made(record: Record) -> Iterator[Block]:
-    known = record.provenance
-    rows = [("resolved recipe", f"`{known['recipe_hash']}`")] if "recipe_hash" in known else []
-    if "parameters" in known:
-        rows.append(("parameters", count(known["parameters"]["unique"])))
+def _provenance(record: Record) -> Iterator[Block]:
+    provenance = record.provenance
+    rows = [("resolved recipe", f"`{provenance['recipe_hash']}`")] if "recipe_hash" in provenance else []
+    if "parameters" in provenance:
+        rows.append(("parameters", format_count(provenance["parameters"]["unique"])))
     if record.lines:
         last = record.lines[-1]
-        rows += [("optimizer steps", count(last["step"])), ("tokens of training", count(last["tokens"]))]
-    rows += [(name, str(version)) for name, version in known.get("packages", {}).items()]
+        rows += [("optimizer steps", format_count(last["step"])), ("training tokens", format_count(last["tokens"]))]
+    rows += [(name, str(version)) for name, version in provenance.get("packages", {}).items()]
     if rows:
-        yield Heading("Made")
+        yield Heading("Provenance")
         yield TableBlock(("", ""), rows)
 
 
 def _named(choice: Any) -> str:
-    """A component with its plain options, in a line."""
+    """Format a component and its scalar options in one line."""
     if not isinstance(choice, dict):
         return str(choice)
-    plain = [f"{name} {value}" for name, value in choice.items() if name != "type" and _plain(value)]
-    return f"{choice['type']}{' (' + ', '.join(plain) + ')' if plain else ''}"
+    options = [f"{name} {value}" for name, value in choice.items() if name != "type" and _is_scalar(value)]
+    return f"{choice['type']}{' (' + ', '.join(options) + ')' if options else ''}"
 
 
-def _plain(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
     return isinstance(value, int | float | str) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""A report as blocks, and the two forms it is written in: Markdown beside its plots, and one HTML file with them."""
+"""A report as blocks, rendered as Markdown with separate plots or as one HTML file that contains them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading; level 1 is the report's own."""
+    """A heading; level 1 is the title of the report."""
 
     text: str
     level: int = 2
@@ -29,39 +29,40 @@ class TableBlock:
     """A table.
 
     Args:
-        heading: Of each column.
-        rows: A cell for each column.
-        words: Whether all columns are text; else those after the first are numbers, where there are more than two.
+        heading: Heading of each column.
+        rows: Rows with a cell for each column.
+        is_text: Whether all columns are text; otherwise, in tables of three or more columns, all but the first are
+            numbers.
     """
 
     heading: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    words: bool = False
+    is_text: bool = False
 
     @property
-    def numbers(self) -> bool:
-        """Whether the columns after the first are set right."""
-        return len(self.heading) > 2 and not self.words
+    def is_numeric(self) -> bool:
+        """Whether the columns after the first are right-aligned."""
+        return len(self.heading) > 2 and not self.is_text
 
 
 @dataclass(frozen=True)
 class Plot:
-    """An SVG beside the report.
+    """An SVG file.
 
     Args:
-        path: Relative to the report's folder.
-        shows: What it shows, in some words.
+        path: Path relative to the folder of the report.
+        caption: Caption and text alternative.
     """
 
     path: str
-    shows: str
+    caption: str
 
 
 Block = Heading | TextBlock | TableBlock | Plot
 
 
 def to_markdown(blocks: Iterable[Block]) -> str:
-    """The blocks as Markdown."""
+    """Render blocks as Markdown."""
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 
@@ -71,9 +72,9 @@ def _markdown(block: Block) -> str:
             return f"{'#' * level} {text}"
         case TextBlock(text=text):
             return text
-        case Plot(path=path, shows=shows):
-            return f"![{shows}]({path})"
-    align = ("---", *["---:" if block.numbers else "---"] * (len(block.heading) - 1))
+        case Plot(path=path, caption=caption):
+            return f"![{caption}]({path})"
+    align = ("---", *["---:" if block.is_numeric else "---"] * (len(block.heading) - 1))
     lines = [block.heading, align, *block.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -104,11 +105,11 @@ figure { margin: 1rem 0 } figure svg { width: 100%; height: auto } figcaption { 
 
 
 def to_html(blocks: Sequence[Block], folder: Path) -> str:
-    """The blocks as one HTML file that asks for nothing else: plots are inside of it.
+    """Render blocks as one self-contained HTML file, plots included.
 
     Args:
         blocks: The report.
-        folder: Where its plots lie.
+        folder: The folder of its plots.
     """
     titles = [block.text for block in blocks if isinstance(block, Heading)]
     body = "\n".join(_html(block, folder) for block in blocks)
@@ -125,20 +126,22 @@ def _html(block: Block, folder: Path) -> str:
             return f"<h{level}>{html.escape(text)}</h{level}>"
         case TextBlock(text=text):
             return f"<p>{_inline(text)}</p>"
-        case Plot(path=path, shows=shows):
-            return f"<figure>\n{_svg(folder / path, shows)}\n<figcaption>{html.escape(shows)}</figcaption>\n</figure>"
+        case Plot(path=path, caption=caption):
+            return (
+                f"<figure>\n{_svg(folder / path, caption)}\n<figcaption>{html.escape(caption)}</figcaption>\n</figure>"
+            )
     head = "".join(
         f'<th scope="col">{_breakable(_inline(cell))}</th>' if cell else "<td></td>" for cell in block.heading
     )
-    first = f"<thead><tr>{head}</tr></thead>" if any(block.heading) else ""
-    written = (lambda cell: _breakable(_inline(cell))) if block.words else _inline
-    rows = "".join("<tr>" + "".join(f"<td>{written(cell)}</td>" for cell in row) + "</tr>\n" for row in block.rows)
-    kind = ' class="numbers"' if block.numbers else ' class="words"' if block.words else ""
-    return f'<div class="scroll" tabindex="0"><table{kind}>{first}<tbody>\n{rows}</tbody></table></div>'
+    header = f"<thead><tr>{head}</tr></thead>" if any(block.heading) else ""
+    render = (lambda cell: _breakable(_inline(cell))) if block.is_text else _inline
+    rows = "".join("<tr>" + "".join(f"<td>{render(cell)}</td>" for cell in row) + "</tr>\n" for row in block.rows)
+    attribute = ' class="numbers"' if block.is_numeric else ' class="words"' if block.is_text else ""
+    return f'<div class="scroll" tabindex="0"><table{attribute}>{header}<tbody>\n{rows}</tbody></table></div>'
 
 
 def _breakable(name: str) -> str:
-    """Text that may be broken behind a dash, an underscore or the dot of a key, as names of runs are long."""
+    """Allow line breaks after a dash, an underscore or the dot of a key, because names of runs are long."""
     return re.sub(r"([_-](?=\w)|\.(?=[a-z]))", r"\1<wbr>", name)
 
 
@@ -147,9 +150,9 @@ def _inline(text: str) -> str:
     return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)
 
 
-def _svg(file: Path, shows: str) -> str:
-    """A plot as an element of the page: without the XML prologue, and with words for those who cannot see it."""
+def _svg(file: Path, caption: str) -> str:
+    """Read an SVG as an HTML element: without XML prologue and metadata, with a text alternative."""
     text = file.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(shows)}"', 1).rstrip()
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(caption)}"', 1).rstrip()

@@ -1,4 +1,4 @@
-"""``report.md`` and ``report.html`` of a run: what it is, how it trained, what it measures, and what made it."""
+"""``report.md`` and ``report.html`` of a run: recipe, training, evaluations, provenance."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 
 import yaml
 
-from loopkit.report.numbers import count, figure, large
+from loopkit.report.numbers import format_amount, format_count, format_value
 from loopkit.report.pages.model_card import model_card
 from loopkit.report.pages.page import Block, Heading, Plot, TableBlock, TextBlock, to_html, to_markdown
 from loopkit.report.plots.depth import plot_depths
 from loopkit.report.plots.training import plot_training
 from loopkit.report.record import Record, read_record
-from loopkit.report.tables.depth import columns_of, facts, lines_of
+from loopkit.report.tables.depth import columns_of, facts, markdown_lines
 from loopkit.runs import RunFolder, write_text
 
 
 def write_report(folder: RunFolder) -> list[str]:
-    """Write ``report.md``, its plots, the same as one HTML file, and a model card, in place of older ones.
+    """Write ``report.md``, its plots, ``report.html`` and a model card; older ones are replaced.
 
     Args:
         folder: The run.
 
     Returns:
-        The files written, relative to the folder.
+        Paths of the written files, relative to the folder.
 
     Raises:
         ValueError: If a file of the run is damaged.
     """
     record = read_record(folder)
-    blocks: list[Block] = [Heading(record.name, 1), _about(record)]
+    blocks: list[Block] = [Heading(record.name, 1), _summary(record)]
     if record.lines:
         plot = plot_training(record.lines, folder.path / "plots" / "training.svg", record.name)
         blocks += [Heading("Training"), _training(record), Plot(f"plots/{plot.name}", "Training curves")]
@@ -41,7 +41,7 @@ def write_report(folder: RunFolder) -> list[str]:
         blocks += [Heading(f"Evaluation on {split}"), _facts(result), *_depths(result)]
         blocks.append(Plot(f"plots/{plot.name}", f"By depth, on {split}"))
     if record.provenance:
-        blocks += [Heading("What made it"), _provenance(record.provenance)]
+        blocks += [Heading("Provenance"), _provenance(record.provenance)]
     write_text(folder.report, to_markdown(blocks))
     write_text(folder.report_html, to_html(blocks, folder.path))
     write_text(folder.model_card, model_card(record, yaml.safe_load(folder.resolved.read_text(encoding="utf-8"))))
@@ -49,13 +49,13 @@ def write_report(folder: RunFolder) -> list[str]:
     return [folder.report.name, *plots, folder.report_html.name, folder.model_card.name]
 
 
-def _about(record: Record) -> TableBlock:
-    known = record.provenance
+def _summary(record: Record) -> TableBlock:
+    provenance = record.provenance
     lines = {
-        "recipe": known.get("recipe"),
-        "hash of the resolved recipe": f"`{known['recipe_hash']}`" if "recipe_hash" in known else None,
+        "recipe": provenance.get("recipe"),
+        "hash of the resolved recipe": f"`{provenance['recipe_hash']}`" if "recipe_hash" in provenance else None,
         "commands": "; ".join(f"`{command}`" for command in record.commands) or None,
-        "state": known["sessions"][-1].get("status", "running") if known.get("sessions") else None,
+        "state": provenance["sessions"][-1].get("status", "running") if provenance.get("sessions") else None,
     }
     return TableBlock(("", ""), [(term, text) for term, text in lines.items() if text is not None])
 
@@ -64,15 +64,15 @@ def _training(record: Record) -> TableBlock:
     last = record.lines[-1]
     seconds = sum(line["step_s"] for line in record.lines)
     rows = [
-        ("optimizer steps", count(last["step"])),
-        ("tokens", count(last["tokens"])),
-        ("loss, last step", figure(last["loss"])),
-        ("time in logged steps", f"{seconds / 60:,.1f} min"),
-        ("tokens per second, last step", large(last["tokens_per_s"])),
-        ("peak memory", f"{large(last['peak_memory_bytes'])}B"),
+        ("optimizer steps", format_count(last["step"])),
+        ("tokens", format_count(last["tokens"])),
+        ("loss, last step", format_value(last["loss"])),
+        ("time of logged steps", f"{seconds / 60:,.1f} min"),
+        ("tokens per second, last step", format_amount(last["tokens_per_s"])),
+        ("peak memory", f"{format_amount(last['peak_memory_bytes'])}B"),
     ]
     if last.get("mfu") is not None:
-        rows.append(("model FLOPs utilisation, last step", f"{100 * last['mfu']:.1f} %"))
+        rows.append(("model FLOPs utilization, last step", f"{100 * last['mfu']:.1f} %"))
     return TableBlock(("", ""), rows)
 
 
@@ -82,18 +82,14 @@ def _facts(result: Mapping[str, Any]) -> TableBlock:
 
 def _depths(result: Mapping[str, Any]) -> list[Block]:
     columns = columns_of(result["depths"])
-    rows = [
-        (f"**{row['depth']}**" if row.get("trained") else str(row["depth"]), *written)
-        for row, written in zip(result["depths"], lines_of(columns, result["depths"]), strict=True)
-    ]
-    table = TableBlock(("depth", *(column.heading for column in columns)), rows)
-    trained = any(row.get("trained") for row in result["depths"])
-    return [table, TextBlock("Trained depths are in bold.")] if trained else [table]
+    table = TableBlock(("depth", *(column.heading for column in columns)), markdown_lines(columns, result["depths"]))
+    has_trained = any(row.get("trained") for row in result["depths"])
+    return [table, TextBlock("Trained depths are in bold.")] if has_trained else [table]
 
 
-def _provenance(known: Mapping[str, Any]) -> TableBlock:
-    machine = known.get("machine", {})
-    rows = [(name, str(version)) for name, version in known.get("packages", {}).items()]
+def _provenance(provenance: Mapping[str, Any]) -> TableBlock:
+    machine = provenance.get("machine", {})
+    rows = [(name, str(version)) for name, version in provenance.get("packages", {}).items()]
     rows += [(name.replace("_", " "), str(value)) for name, value in machine.items()]
-    rows += [(name, origin) for name, origin in known.get("components", {}).items()]
+    rows += [(name, origin) for name, origin in provenance.get("components", {}).items()]
     return TableBlock(("", ""), rows)

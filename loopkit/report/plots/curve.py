@@ -1,4 +1,4 @@
-"""How a run trained, thinned to what a results file can hold, and its plot: loss by step, and loops of a step."""
+"""The training curve of a run, thinned for a results file, and its plot: loss by step, loops by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loopkit.report.plots.style import COLOURS, DASHES, figure_of, logarithmic, save, style, title
+from loopkit.report.plots.style import figure_of, line_style, logarithmic, save, style, title
 from loopkit.report.plots.training import histogram, loop_counts, smooth
 
 if TYPE_CHECKING:
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 
 POINTS = 80
-"""Most points of a curve; a results file holds one for each run."""
+"""Maximum number of points; a results file has one curve for each run."""
 
 
 def training_curve(lines: Sequence[Json]) -> dict[str, Any]:
-    """How a run trained, in a few numbers.
+    """Thin the training curve of a run.
 
     Args:
         lines: The lines of ``metrics.jsonl``.
 
     Returns:
-        JSON: ``step`` and ``loss``, lists of equal length: means over groups of neighbouring logged steps, the loss
-            being what was minimised, regularizers included; and ``loops``, a map from a number of loops, as text, to
-            how many logged steps ran it.
+        JSON: ``step`` and ``loss``, lists of equal length: means over groups of neighbouring logged steps, with
+            regularizers in the loss; ``loops``, a map from a number of loops, as text, to the number of logged steps
+            that ran it.
     """
     points = smooth([(line["step"], line["loss"]) for line in lines], POINTS)
     return {
@@ -39,25 +39,24 @@ def training_curve(lines: Sequence[Json]) -> dict[str, Any]:
 
 
 def plot_curves(curves: Mapping[str, Json], path: Path, name: str) -> Path:
-    """Draw the loss of runs that differ in their seed alone, and where steps ran different numbers of loops, how many.
+    """Draw the loss of runs that differ only in their seed, and a histogram of loops if steps differ in them.
 
     Args:
         curves: A ``training_curve`` by seed.
         path: Where the SVG goes.
-        name: What trained.
+        name: Title of the plot.
     """
     with style():
         return save(draw_curves(curves, name), path, describe_curves(curves))
 
 
 def draw_curves(curves: Mapping[str, Json], name: str) -> Figure:
-    """The figure of ``plot_curves``, to be drawn under ``style()``."""
+    """Draw the figure of ``plot_curves``; call it under ``style()``."""
     counts = _counts(curves)
-    drawn, panels = figure_of(1 + (len(counts) > 1))
+    figure, panels = figure_of(1 + (len(counts) > 1))
     for index, (seed, curve) in enumerate(curves.items()):
-        look: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
-        marker = "o" if len(curve["step"]) == 1 else None
-        panels[0].plot(curve["step"], curve["loss"], **look, marker=marker, label=f"seed {seed}")
+        look = line_style(index) | {"marker": "o" if len(curve["step"]) == 1 else None}
+        panels[0].plot(curve["step"], curve["loss"], **look, label=f"seed {seed}")
     panels[0].set_xlabel("optimizer step")
     panels[0].set_ylabel("training loss (nats per token)")
     panels[0].margins(x=0.02)
@@ -66,21 +65,21 @@ def draw_curves(curves: Mapping[str, Json], name: str) -> Figure:
         panels[0].legend(loc="upper right")
     if len(counts) > 1:
         histogram(panels[1], counts)
-    always = f"; {next(iter(counts))} loops in every step" if len(counts) == 1 else ""
-    title(drawn, f"{name}: training", f"means over neighbouring steps, regularizers included{always}")
-    return drawn
+    constant = f"; {next(iter(counts))} loops in every step" if len(counts) == 1 else ""
+    title(figure, f"{name}: training", f"means over neighbouring steps, regularizers included{constant}")
+    return figure
 
 
 def describe_curves(curves: Mapping[str, Json]) -> str:
-    """What the plot shows, for readers who cannot see it."""
+    """Describe the plot for screen readers."""
     ends = [f"{curve['loss'][0]:.4g} to {curve['loss'][-1]:.4g} with seed {seed}" for seed, curve in curves.items()]
     counts = _counts(curves)
-    loops = f"; {min(counts)} to {max(counts)} loops a step" if len(counts) > 1 else ""
+    loops = f"; {min(counts)} to {max(counts)} loops per step" if len(counts) > 1 else ""
     return f"Training loss by optimizer step, in nats per token: {', '.join(ends)}{loops}"
 
 
 def _counts(curves: Mapping[str, Json]) -> Counter[int]:
-    """Steps by their number of loops, over all seeds."""
+    """Count the steps of all seeds by their number of loops."""
     counts: Counter[int] = Counter()
     for curve in curves.values():
         counts.update({int(loops): count for loops, count in curve["loops"].items()})

@@ -1,8 +1,8 @@
-"""How plots look: one style for all, readable in print, in dark mode and by colour-blind readers.
+"""The style of all plots: readable in print, in dark mode and by colour-blind readers.
 
-Every line has a marker or a dash of its own besides its colour. An SVG carries its own paper, so it is readable on any
-page; where the reader's system is dark, a style rule inside the file turns paper and ink together. The colours of data
-have a contrast of at least 3 to 1 against both papers.
+Lines differ in marker and dash as well as in colour. An SVG contains its own background, so it is readable on any page;
+if the reader's system is in dark mode, a style rule inside the file swaps background and text colours together. Data
+colours have a contrast of at least 3 to 1 against both backgrounds.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER, INK, SOFT, GRID, SHADE = "#fffffe", "#24292e", "#586069", "#e1e4e8", "#eef1f4"
-"""Paper, text, secondary text, grid lines, and the shade of the trained range, in light."""
+"""Background, text, secondary text, grid lines and the shade of the trained range, in light mode."""
 
 _DARK = {PAPER: "#10141a", INK: "#e6e9ec", SOFT: "#a4adb7", GRID: "#2b323a", SHADE: "#1d242c"}
 
 COLOURS = ("#0077bb", "#d55e00", "#00916a", "#b0588f", "#7a7a7a", "#a07800")
-"""Blue, vermilion, green, purple, grey, ochre: told apart under every common colour blindness, in this order."""
+"""Blue, vermilion, green, purple, grey, ochre: distinguishable with every common form of colour blindness."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 2, 1.2, 2)), (0, (3, 1.5)), (0, (8, 2)))
 
-_WIDE = 10.0  # values that span more than this factor get a logarithmic axis
+_WIDE = 10.0  # a larger ratio of values gets a logarithmic axis
 
 _RC: dict[Any, Any] = {
     "figure.facecolor": PAPER,
@@ -64,7 +64,7 @@ _RC: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw inside of this: the settings of loopkit's plots, and nobody else's."""
+    """Apply the settings of loopkit's plots, inside of this context only."""
     import matplotlib
 
     with matplotlib.rc_context(_RC):
@@ -72,28 +72,28 @@ def style() -> Iterator[None]:
 
 
 def figure_of(rows: int, *, width: float = 7.0, height: float = 2.6) -> tuple[Figure, list[Axes]]:
-    """A figure with panels one below the other, sharing nothing but their width.
+    """Build a figure with panels one below another.
 
     Args:
         rows: Number of panels.
-        width: Of the figure, in inches.
-        height: Of a panel, in inches.
+        width: Width of the figure in inches.
+        height: Height of a panel in inches.
     """
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(width, height * rows + 0.6), layout="constrained")
-    panels = drawn.subplots(rows, 1, squeeze=False)[:, 0]
-    return drawn, list(panels)
+    figure = Figure(figsize=(width, height * rows + 0.6), layout="constrained")
+    panels = figure.subplots(rows, 1, squeeze=False)[:, 0]
+    return figure, list(panels)
 
 
-def title(figure: Figure, text: str, below: str) -> None:
-    """Put a title with a smaller line below it on top of a figure."""
+def title(figure: Figure, text: str, subtitle: str) -> None:
+    """Add a title with a smaller subtitle."""
     figure.suptitle(text, x=0.015, ha="left", fontsize=12, fontweight="bold")
-    figure.axes[0].set_title(below, loc="left", fontsize=9, color=SOFT, pad=8)
+    figure.axes[0].set_title(subtitle, loc="left", fontsize=9, color=SOFT, pad=8)
 
 
 def logarithmic(panel: Axes, values: Sequence[float]) -> None:
-    """Give a panel a logarithmic axis where a linear one would hide all but the largest values."""
+    """Make the y axis of a panel logarithmic if a linear one would show only the largest values."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     span = max(values) / min(values) if values and min(values) > 0 else 1
@@ -105,8 +105,28 @@ def logarithmic(panel: Axes, values: Sequence[float]) -> None:
         panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
+def line_style(index: int) -> dict[str, Any]:
+    """Return colour, marker and dash of the line with this index; beyond the last colour lines are drawn in ink."""
+    count = len(COLOURS)
+    return {
+        "color": COLOURS[index] if index < count else INK,
+        "marker": MARKERS[index % count],
+        "linestyle": DASHES[index % count],
+    }
+
+
+def mark_every(num_points: int) -> int:
+    """Return the number of points from one marker to the next, so that markers do not overlap."""
+    return max(num_points // 12, 1)
+
+
+def annotate_empty(panel: Axes, text: str) -> None:
+    """Print in the middle of a panel why it is empty."""
+    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", color=SOFT)
+
+
 def loop_colours(loops: int) -> list[tuple[float, float, float]]:
-    """One colour per loop, blue for the first to vermilion for the last: an order that every eye sees."""
+    """Interpolate one colour per loop, from blue for the first to vermilion for the last."""
     from matplotlib.colors import to_rgb
 
     first, last = to_rgb(COLOURS[0]), to_rgb(COLOURS[1])
@@ -114,12 +134,12 @@ def loop_colours(loops: int) -> list[tuple[float, float, float]]:
     return [tuple(a + (b - a) * share for a, b in zip(first, last, strict=True)) for share in shares]  # type: ignore[misc]
 
 
-def svg(figure: Figure, description: str) -> str:
-    """The figure as a self-contained SVG, the same bytes for the same data.
+def to_svg(figure: Figure, description: str) -> str:
+    """Render a figure as a self-contained SVG, reproducible to the byte.
 
     Args:
-        figure: What was drawn.
-        description: What it shows, for readers who cannot see it.
+        figure: The figure.
+        description: Text alternative for screen readers.
     """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Description": description, "Creator": "loopkit"})
@@ -141,11 +161,11 @@ def save(figure: Figure, path: Path, description: str) -> Path:
     """Write a figure as SVG.
 
     Args:
-        figure: What was drawn.
-        path: Ends in ``.svg``; its folder is made if needed.
-        description: What it shows, for readers who cannot see it.
+        figure: The figure.
+        path: An ``.svg`` file; its folder is created if needed.
+        description: Text alternative for screen readers.
     """
     with file_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(svg(figure, description), encoding="utf-8")
+        path.write_text(to_svg(figure, description), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""The plot of a training run: loss and state norm of every loop, and how many loops the steps ran."""
+"""The plot of a training run: loss and state norm of every loop, and a histogram of loops per step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopkit.errors import UserError
-from loopkit.report.numbers import figure as digits
-from loopkit.report.numbers import large
+from loopkit.report.numbers import format_amount, format_value
 from loopkit.report.plots.style import COLOURS, figure_of, logarithmic, loop_colours, save, style, title
+from loopkit.report.row import select_depths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Curve = list[tuple[float, float]]
 """Points (optimizer step, value)."""
 
-_POINTS = 150  # a longer run is averaged into this many points, so that noise does not hide the curve
-_CURVES = 6  # of more loops than this, only some are drawn
+_MAX_POINTS = 150  # longer runs are averaged into this many points to reduce noise
+_MAX_CURVES = 6  # of more loops, only the powers of two and the last are drawn
 
 
 def plot_training(lines: Sequence[Mapping[str, Any]], path: Path, name: str) -> Path:
@@ -34,29 +34,29 @@ def plot_training(lines: Sequence[Mapping[str, Any]], path: Path, name: str) -> 
         name: Name of the run.
 
     Raises:
-        ValueError: If there are no lines.
+        UserError: If there are no lines.
     """
     with style():
         return save(draw_training(lines, name), path, _describe(lines))
 
 
 def draw_training(lines: Sequence[Mapping[str, Any]], name: str) -> Figure:
-    """The figure of ``plot_training``, to be drawn under ``style()``."""
+    """Draw the figure of ``plot_training``; call it under ``style()``."""
     if not lines:
-        raise UserError(f"{name}: metrics.jsonl has no line yet, so there is nothing to draw")
+        raise UserError(f"{name}: metrics.jsonl has no line yet, so no curve can be drawn")
     norms, counts = by_loop(lines, "state_norm"), loop_counts(lines)
-    drawn, panels = figure_of(1 + bool(norms) + (len(counts) > 1))
-    _curves(panels[0], by_loop(lines, "ce"), "cross-entropy (nats per token)")
+    figure, panels = figure_of(1 + bool(norms) + (len(counts) > 1))
+    _draw_curves(panels[0], by_loop(lines, "ce"), "cross-entropy (nats per token)")
     if norms:
-        _curves(panels[1], norms, "state norm ‖s‖₂ per token")
+        _draw_curves(panels[1], norms, "state norm ‖s‖₂ per token")
     if len(counts) > 1:
         histogram(panels[-1], counts)
-    title(drawn, f"{name}: training", _subtitle(lines, counts))
-    return drawn
+    title(figure, f"{name}: training", _subtitle(lines, counts))
+    return figure
 
 
 def by_loop(lines: Sequence[Mapping[str, Any]], key: str) -> dict[int, Curve]:
-    """The curves of a field that lists its values by loop, ``null`` where a loop has none."""
+    """Collect the curve of each loop from a field that lists values by loop; ``null`` and NaN are left out."""
     curves: dict[int, Curve] = {}
     for line in lines:
         for loop, value in enumerate(line.get(key) or (), start=1):
@@ -65,64 +65,57 @@ def by_loop(lines: Sequence[Mapping[str, Any]], key: str) -> dict[int, Curve]:
     return dict(sorted(curves.items()))
 
 
-def smooth(curve: Curve, points: int = _POINTS) -> Curve:
-    """Average neighbours so that at most ``points`` points remain; nothing is left out."""
+def smooth(curve: Curve, points: int = _MAX_POINTS) -> Curve:
+    """Average neighbours so that at most ``points`` points remain."""
     size = math.ceil(len(curve) / points)
     parts = [curve[first : first + size] for first in range(0, len(curve), size)] if curve else []
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
 
 
 def loop_counts(lines: Iterable[Mapping[str, Any]]) -> Counter[int]:
-    """How many steps ran each number of loops."""
+    """Count the steps by their number of loops."""
     return Counter(line["loops"] for line in lines)
 
 
 def _subtitle(lines: Sequence[Mapping[str, Any]], counts: Counter[int]) -> str:
-    parts = [f"{lines[-1]['step']:,} optimizer steps", f"{large(lines[-1]['tokens'])} tokens"]
+    parts = [f"{lines[-1]['step']:,} optimizer steps", f"{format_amount(lines[-1]['tokens'])} tokens"]
     if len(counts) == 1:
         parts.append(f"{next(iter(counts))} loops in every step")
     return ", ".join(parts)
 
 
-def shown_loops(loops: Sequence[int]) -> list[int]:
-    """Which loops get a curve: all of a few, else the powers of two and the last."""
-    if len(loops) <= _CURVES:
-        return list(loops)
-    return [loop for loop in loops if loop & (loop - 1) == 0 or loop == loops[-1]]
-
-
-def _curves(panel: Axes, curves: Mapping[int, Curve], label: str) -> None:
+def _draw_curves(panel: Axes, curves: Mapping[int, Curve], label: str) -> None:
     panel.set_xlabel("optimizer step")
     panel.set_ylabel(label)
-    shown = {loop: smooth(curves[loop]) for loop in shown_loops(list(curves))}
-    colours = dict(zip(shown, loop_colours(len(shown)), strict=True))
-    for loop, curve in shown.items():
+    smoothed = {loop: smooth(curves[loop]) for loop in select_depths(list(curves), _MAX_CURVES)}
+    colours = dict(zip(smoothed, loop_colours(len(smoothed)), strict=True))
+    for loop, curve in smoothed.items():
         steps, values = zip(*curve, strict=True)
         panel.plot(steps, values, color=colours[loop], linewidth=1.4, marker="o" if len(steps) == 1 else None)
     panel.margins(x=0.02)
-    logarithmic(panel, [value for curve in shown.values() for _, value in curve])
-    heights = spread([_height(panel, curve[-1][1]) for curve in shown.values()], apart=0.085)
+    logarithmic(panel, [value for curve in smoothed.values() for _, value in curve])
+    heights = spread([_height(panel, curve[-1][1]) for curve in smoothed.values()], distance=0.085)
     for height, (loop, colour) in zip(heights, colours.items(), strict=True):
         panel.text(1.01, height, f"loop {loop}", transform=panel.transAxes, color=colour, va="center", fontsize=9)
 
 
 def _height(panel: Axes, value: float) -> float:
-    """Place of a value between the lower and the upper end of a panel, 0 to 1."""
+    """Compute the position of a value between the lower and the upper end of a panel, 0 to 1."""
     low, high = panel.get_ylim()
     if panel.get_yscale() == "log":
         low, high, value = math.log(low), math.log(high), math.log(value)
     return (value - low) / (high - low)
 
 
-def spread(places: Sequence[float], apart: float) -> list[float]:
-    """Move places, 0 to 1, so that neighbours are at least ``apart``, in their order and as near as that allows."""
-    order = sorted(range(len(places)), key=lambda index: places[index])
-    moved = list(places)
+def spread(heights: Sequence[float], distance: float) -> list[float]:
+    """Move heights in [0, 1] as little as possible so that neighbours keep a distance, without reordering them."""
+    order = sorted(range(len(heights)), key=lambda index: heights[index])
+    moved = list(heights)
     for below, above in pairwise(order):
-        moved[above] = max(moved[above], moved[below] + apart)
-    down = max(moved[order[-1]] - 1, 0) if order else 0
-    shift = min(down, max(moved[order[0]], 0)) if order else 0
-    return [place - shift for place in moved]
+        moved[above] = max(moved[above], moved[below] + distance)
+    excess = max(moved[order[-1]] - 1, 0) if order else 0
+    shift = min(excess, max(moved[order[0]], 0)) if order else 0
+    return [height - shift for height in moved]
 
 
 def histogram(panel: Axes, counts: Mapping[int, int]) -> None:
@@ -130,7 +123,7 @@ def histogram(panel: Axes, counts: Mapping[int, int]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     total = sum(counts.values())
-    panel.set_xlabel("loops of a step")
+    panel.set_xlabel("loops per step")
     panel.set_ylabel("share of steps (%)")
     loops = sorted(counts)
     panel.bar(loops, [100 * counts[loop] / total for loop in loops], width=0.8, color=COLOURS[0])
@@ -139,7 +132,7 @@ def histogram(panel: Axes, counts: Mapping[int, int]) -> None:
     panel.set_ylim(0, None)
     panel.grid(axis="x", visible=False)
     mean = sum(loop * count for loop, count in counts.items()) / total
-    panel.set_title(f"mean {digits(mean, 3)}", loc="right", fontsize=9)
+    panel.set_title(f"mean {format_value(mean, 3)}", loc="right", fontsize=9)
 
 
 def _describe(lines: Sequence[Mapping[str, Any]]) -> str:

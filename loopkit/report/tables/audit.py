@@ -1,148 +1,142 @@
-"""An audit for a terminal of 80 columns: the verdicts, then the figures, then what to change."""
+"""An audit for a terminal of 80 columns: the verdicts, the measured values, what to change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from loopkit.recipe.depths import format_depths
-from loopkit.report.numbers import figure
+from loopkit.report.numbers import format_value
+from loopkit.report.tables.layout import ruled_table, term_list
 
-Found = Mapping[str, Any]
-"""The JSON of ``loopkit audit``, read back or not."""
+Audit = Mapping[str, Any]
+"""The JSON of ``loopkit audit``, or a part of it."""
 
-_GOOD = ("controlled", "stable")
-_CLOSE = 0.01  # what the spectral radius is known to
+_PASSING = ("controlled", "stable")
+_TERM_WIDTH = 10
+_TOLERANCE = 0.01  # accuracy of the spectral radius
 
 
-def audit_report(found: Found) -> RenderableType:
-    """Everything an audit found.
+def audit_report(audit: Audit) -> RenderableType:
+    """Lay out an audit.
 
     Args:
-        found: Its JSON.
+        audit: Its JSON.
     """
-    scale, recurrence = found["scale"], found["recurrence"]
-    parts: list[RenderableType] = [Text(found["subject"], style="bold"), ""]
-    if not found.get("reads_input", True):  # audits written before this was measured lack it
-        parts += [_verdict("input", "dead path"), _pairs({"read": "no: other tokens give the same logits"}), ""]
-    parts += [_verdict("scale", scale["verdict"]), _pairs(scale_reasons(scale)), ""]
-    parts += [_verdict("recurrence", recurrence["verdict"]), _pairs(dict(_radii(recurrence))), ""]
-    parts += [_figures(scale), ""]
-    parts.append(_pairs({"what to change": what_to_change(found), "measured on": found["measured_on"]}))
-    parts += [_pairs({"note": note}) for note in found["notes"]]
+    scale, recurrence = audit["scale"], audit["recurrence"]
+    parts: list[RenderableType] = [Text(audit["subject"], style="bold"), ""]
+    if not audit.get("reads_input", True):  # older audits lack the key
+        reason = {"used": "no: the logits do not depend on the tokens"}
+        parts += [_verdict("input", "dead path"), term_list(reason, _TERM_WIDTH), ""]
+    parts += [_verdict("scale", scale["verdict"]), term_list(scale_reasons(scale), _TERM_WIDTH), ""]
+    parts += [_verdict("recurrence", recurrence["verdict"]), term_list(dict(_radii(recurrence)), _TERM_WIDTH), ""]
+    parts += [_values_table(scale), ""]
+    parts.append(term_list({"what to change": what_to_change(audit), "measured on": audit["measured_on"]}))
+    parts += [term_list({"note": note}, _TERM_WIDTH) for note in audit["notes"]]
     return Group(*parts)
 
 
-def scale_reasons(scale: Found) -> dict[str, str]:
-    """Visible, active and controlled, each with the figure that decides."""
+def scale_reasons(scale: Audit) -> dict[str, str]:
+    """Explain visible, active and controlled, each with the value that decides."""
     return {"visible": _visible(scale), "active": _active(scale), "controlled": _controlled(scale)}
 
 
-def _visible(scale: Found) -> str:
+def _visible(scale: Audit) -> str:
     readouts = scale["readouts"]
     if not readouts:
-        return "no: no supervised readout teaches the state"
-    least = figure(max(min(view["fraction"].values()) for view in readouts), 2)
+        return "no: no supervised readout passes a gradient to the state"
+    fraction = format_value(max(min(view["fraction"].values()) for view in readouts), 2)
     if not scale["visible"]:
-        return f"no: the radial fraction of the supervised readouts falls to {least}"
+        return f"no: the radial fraction of the supervised readouts falls to {fraction}"
     loops = format_depths([view["loop"] for view in readouts if view["sees"]])
-    return f"yes: to the readouts of loops {loops}, radial fraction up to {least}"
+    return f"yes: in the readouts of loops {loops}, radial fraction up to {fraction}"
 
 
-def _active(scale: Found) -> str:
-    motion = scale["recurrence"]
-    if motion is None:
-        return "no: there is no second loop"
-    said = (
-        f"what leaves a loop grows as the power {motion['power']:.2f} of what enters, "
-        f"the carry alone {motion['power_of_carry']:.2f}"
+def _active(scale: Audit) -> str:
+    geometry = scale["recurrence"]
+    if geometry is None:
+        return "no: the model runs only one loop"
+    powers = (
+        f"the output norm of a loop grows as (input norm)^{geometry['power']:.2f}, "
+        f"that of the carry as (input norm)^{geometry['power_of_carry']:.2f}"
     )
     if not scale["active"]:
-        return f"no: {said}"
-    growth = f"; in the long run each adds {figure(lemma['growth'], 2)} RMS" if (lemma := motion["lemma_2"]) else ""
-    return f"yes: {said}{growth}"
+        return f"no: {powers}"
+    if lemma := geometry["lemma_2"]:
+        powers += f"; in the long run each loop adds {format_value(lemma['growth'], 2)} RMS"
+    return f"yes: {powers}"
 
 
-def _controlled(scale: Found) -> str:
+def _controlled(scale: Audit) -> str:
     reasons = []
     if scale["visible"]:
-        reasons.append("by the supervised readouts that see it")
+        reasons.append("by the supervised readouts that depend on it")
     reasons += [f"by {name}" for name in scale["held_by"] if name != "supervision" or not scale["visible"]]
     if not scale["active"]:
-        reasons.append("because it does not go from loop to loop")
+        reasons.append("because it is not passed from loop to loop")
     if reasons:
         return "yes: " + ", ".join(reasons)
     weak = [term["name"] for term in scale["terms"] if max(map(abs, term["slope"].values())) >= 1e-3]
-    return "no" + "".join(f": {name} answers to it, but does not pull a large state back" for name in weak[:1])
+    return "no" + "".join(f": {name} depends on it, but does not pull a large state back" for name in weak[:1])
 
 
-def _radii(recurrence: Found) -> Iterator[tuple[str, str]]:
+def _radii(recurrence: Audit) -> Iterator[tuple[str, str]]:
     for radius in recurrence.get("spectral_radius", ()):
-        close = ", within the 1 % of the measurement" if abs(radius["max"] - 1) < _CLOSE else ""
+        margin = ", within the 1 % accuracy of the measurement" if abs(radius["max"] - 1) < _TOLERANCE else ""
         yield (
             f"after loop {radius['depth']}",
-            f"spectral radius {radius['max']:.3f} at most, {radius['mean']:.3f} on average over sequences{close}",
+            f"spectral radius {radius['max']:.3f} at most, {radius['mean']:.3f} on average over sequences{margin}",
         )
 
 
-def what_to_change(found: Found) -> str:
-    """What to do about it, with the keys to set."""
-    said = []
-    if found["scale"]["verdict"] == "blind spot":
-        remedies = found["remedies"].items()
-        choices = [f"set {key} to {_or(names)}" for key, names in remedies if key.startswith("model.")]
-        choices += [f"add {_or(names)} to {key}" for key, names in remedies if not key.startswith("model.")]
-        said.append(f"{'; or '.join(choices)} (each tried here)." if choices else "No single built-in part ends it.")
-    if found["recurrence"]["verdict"] == "unstable":
-        said.append(
-            "One more loop magnifies small changes: train on varying depths (train.schedule), normalise the stream "
-            "(model.block.placement, model.carry), or penalise the loop's Jacobian (objective.regularizers)."
+def what_to_change(audit: Audit) -> str:
+    """Explain how to fix what the audit found, with the keys to set."""
+    advice = []
+    if audit["scale"]["verdict"] == "blind spot":
+        remedies = audit["remedies"].items()
+        choices = [f"set {key} to {_join_or(names)}" for key, names in remedies if key.startswith("model.")]
+        choices += [f"add {_join_or(names)} to {key}" for key, names in remedies if not key.startswith("model.")]
+        none = "No single built-in component removes the blind spot."
+        advice.append(f"{'; or '.join(choices)} (each was tested)." if choices else none)
+    if audit["recurrence"]["verdict"] == "unstable":
+        advice.append(
+            "One more loop magnifies small changes: train on varying depths (train.schedule), normalize the stream "
+            "(model.block.placement, model.carry), or penalize the loop's Jacobian (objective.regularizers)."
         )
-    return " ".join(said) or "nothing"
+    return " ".join(advice) or "nothing"
 
 
-def _or(names: list[str]) -> str:
+def _join_or(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _verdict(name: str, verdict: str) -> Text:
-    colour = "green" if verdict in _GOOD else "yellow" if verdict.startswith("unknown") else "red"
+    colour = "green" if verdict in _PASSING else "yellow" if verdict.startswith("unknown") else "red"
     return Text.assemble((f"{name}: ", "bold"), (verdict, f"bold {colour}"))
 
 
-def _pairs(lines: Mapping[str, str]) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True, min_width=10)
-    grid.add_column(overflow="fold")
-    for term, text in lines.items():
-        grid.add_row(term, text)
-    return Padding(grid, (0, 0, 0, 2))
-
-
-def _figures(scale: Found) -> RenderableType:
+def _values_table(scale: Audit) -> RenderableType:
     rows = list(_rows(scale))
     multiples = sorted({multiple for _, values in rows for multiple in values}, key=int)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
+    table = ruled_table()
     table.add_column("state multiplied by", overflow="fold")
     for multiple in multiples:
         table.add_column(f"{int(multiple):,}", justify="right", no_wrap=True)
     for name, values in rows:
-        table.add_row(name, *(figure(values.get(multiple), 3) for multiple in multiples))
+        table.add_row(name, *(format_value(values.get(multiple), 3) for multiple in multiples))
     return Padding(table, (0, 0, 0, 2))
 
 
-def _rows(scale: Found) -> Iterator[tuple[str, Mapping[Any, float]]]:
+def _rows(scale: Audit) -> Iterator[tuple[str, Mapping[Any, float]]]:
     for view in scale["readouts"]:
         yield f"radial fraction, readout of loop {view['loop']}", view["fraction"]
     for term in scale["terms"]:
         yield f"slope of {term['name']}, nats", term["slope"]
-    if motion := scale["recurrence"]:
-        yield "update along the state, RMS", motion["radial"]
-        yield "update across the state, RMS", motion["angular"]
-        yield "turn of the state, 0 to 2", motion["turn"]
+    if geometry := scale["recurrence"]:
+        yield "update along the state, RMS", geometry["radial"]
+        yield "update across the state, RMS", geometry["angular"]
+        yield "turn of the state, 0 to 2", geometry["turn"]

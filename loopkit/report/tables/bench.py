@@ -1,4 +1,4 @@
-"""A benchmark as the terminal shows it."""
+"""The table of a step benchmark."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from loopkit.report.numbers import size
-from loopkit.report.tables.plan import facts_table, scaled
+from loopkit.report.numbers import format_amount, format_bytes
+from loopkit.report.tables.layout import facts_table
 
 
-def bench_report(found: Mapping[str, Any]) -> RenderableType:
-    """Facts of a benchmark.
+def bench_report(benchmark: Mapping[str, Any]) -> RenderableType:
+    """Lay out a benchmark of training steps.
 
     Args:
-        found: What ``loopkit bench --json`` prints.
+        benchmark: The JSON of ``loopkit bench``.
     """
-    return Group(Text(found["recipe"], style="bold"), facts_table(_facts(found)))
+    return Group(Text(benchmark["recipe"], style="bold"), facts_table(_facts(benchmark)))
 
 
-def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    seconds, ranks = found["step_s"], found["ranks"]
-    devices = found["device"] if ranks == 1 else f"{ranks} x {found['device']}"
+def _facts(benchmark: Mapping[str, Any]) -> list[tuple[str, str]]:
+    seconds, ranks = benchmark["step_s"], benchmark["ranks"]
+    devices = benchmark["device"] if ranks == 1 else f"{ranks} x {benchmark['device']}"
     facts = [
-        ("on", f"{devices}, {found['precision']}"),
-        ("loops", f"{found['loops']}, gradients through {found['backprop']}"),
-        ("micro-batch", f"sequences: {found['micro_batch']}; per step and device: {found['accumulation']}"),
+        ("on", f"{devices}, {benchmark['precision']}"),
+        ("loops", f"{benchmark['loops']}, gradients through {benchmark['backprop']}"),
+        ("micro-batch", f"sequences: {benchmark['micro_batch']}; per step and device: {benchmark['accumulation']}"),
         ("step", f"{seconds['median']:.3g} s (median; {seconds['min']:.3g} to {seconds['max']:.3g} s)"),
-        ("speed", f"{found['tokens_per_s']:,.0f} tokens/s"),
+        ("speed", f"{benchmark['tokens_per_s']:,.0f} tokens/s"),
     ]
-    if "mfu" in found:
-        top = f"{scaled(found['ceiling']['flops_per_s'], 'FLOP/s')}, a matrix product measured beside it"
-        facts.append(("mfu", f"{found['mfu']:.1%} of {top}"))
-    if "data_sheet" in found:
-        facts.append(("data sheet", scaled(found["data_sheet"]["flops_per_s"], "FLOP/s")))
-    return [*facts, ("memory", f"{size(found['peak_memory_bytes'])} at most")]
+    if "mfu" in benchmark:
+        peak = f"{format_amount(benchmark['ceiling']['flops_per_s'], 'FLOP/s')}, measured with a matrix product"
+        facts.append(("mfu", f"{benchmark['mfu']:.1%} of {peak}"))
+    if "data_sheet" in benchmark:
+        facts.append(("data sheet", format_amount(benchmark["data_sheet"]["flops_per_s"], "FLOP/s")))
+    return [*facts, ("memory", f"{format_bytes(benchmark['peak_memory_bytes'])} at most")]

@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from loopkit.report.numbers import ABSENT, count, figure, figures, large
-from loopkit.report.row import NOT_FINITE, cells, is_lost
+from loopkit.report.numbers import ABSENT, format_amount, format_count, format_value, format_values
+from loopkit.report.row import NOT_FINITE, format_cells, is_not_finite
+from loopkit.report.tables.layout import ruled_table, term_list
 
 Benchmark = Mapping[str, Any]
-"""The JSON of ``exit_benchmark``, read back."""
+"""The JSON of ``exit_benchmark``."""
 
 
 def exit_report(benchmark: Benchmark) -> RenderableType:
-    """Everything that an early-exit benchmark found.
+    """Lay out an early-exit benchmark.
 
     Args:
         benchmark: Its JSON.
     """
     checkpoint = f", checkpoint {benchmark['checkpoint']}" if "checkpoint" in benchmark else ""
     name = benchmark.get("run") or benchmark.get("recipe") or "a model"
-    parts: list[RenderableType] = [Text(f"{name}{checkpoint}: early exit", style="bold"), _pairs(_facts(benchmark)), ""]
-    parts.append(_contest(benchmark))
+    title = Text(f"{name}{checkpoint}: early exit", style="bold")
+    parts: list[RenderableType] = [title, term_list(_facts(benchmark)), "", _speed_table(benchmark)]
     if benchmark["exits"]:
-        parts += ["", _where(benchmark)]
-    return Group(*parts, "", _pairs(_legend(benchmark)))
+        parts += ["", _exit_table(benchmark)]
+    return Group(*parts, "", term_list(_legend(benchmark)))
 
 
 def _facts(benchmark: Benchmark) -> dict[str, str]:
@@ -39,7 +38,7 @@ def _facts(benchmark: Benchmark) -> dict[str, str]:
     facts = {
         "timed": _slice(benchmark["timed"], benchmark["window"]),
         "calibrated": _slice(benchmark["calibration"], benchmark["window"]),
-        "arithmetic": f"{benchmark['dtype']}, batch {benchmark['batch']}, no cache",
+        "precision": f"{benchmark['dtype']}, batch {benchmark['batch']}, no cache",
         "device": f"{benchmark['device']}; {machine['processor']}, {cores}",
         "measured": f"{benchmark['date']}, median of {_repeats(benchmark)}",
     }
@@ -48,25 +47,25 @@ def _facts(benchmark: Benchmark) -> dict[str, str]:
 
 def _repeats(benchmark: Benchmark) -> str:
     times = len(benchmark["fixed"]["seconds"])
-    return "one run" if times == 1 else f"{times} runs, taking turns"
+    return "one run" if times == 1 else f"{times} interleaved runs"
 
 
 def _slice(part: Mapping[str, Any], window: int) -> str:
     first, number = part["first_sequence"], part["sequences"]
-    which = f"sequences {count(first + 1)} to {count(first + number)}"
-    return f"{part['split']}, {which}, of {count(window)}; {count(part['tokens_scored'])} tokens scored"
+    which = f"sequences {format_count(first + 1)} to {format_count(first + number)}"
+    return f"{part['split']}, {which}, of {format_count(window)}; {format_count(part['tokens_scored'])} tokens scored"
 
 
-def _contest(benchmark: Benchmark) -> RenderableType:
-    """A row per fixed depth and exit: how good, how fast."""
+def _speed_table(benchmark: Benchmark) -> RenderableType:
+    """Lay out perplexity and speed, a row for each fixed depth and exit."""
     full = benchmark["fixed"]
     rows = [*benchmark["frontier"], *benchmark["exits"].values()]
     names = [f"{row['depth']} loop{'s' * (row['depth'] > 1)}" for row in benchmark["frontier"]]
     columns = {
         "loops\n(mean)": [f"{row.get('depth', row.get('average_loops')):.2f}" for row in rows],
-        "token\nppl": cells(rows, "token_ppl", figures),
-        "against\nall loops": [_change(row, full) for row in rows],
-        "tokens/s": [large(row["tokens_per_s"]) for row in rows],
+        "token\nppl": format_cells(rows, "token_ppl", format_values),
+        "change vs.\nall loops": [_change(row, full) for row in rows],
+        "tokens/s": [format_amount(row["tokens_per_s"]) for row in rows],
         "speed-up": [f"{row['tokens_per_s'] / full['tokens_per_s']:.2f}x" for row in rows],
         "slowest /\nfastest": [f"{max(row['seconds']) / min(row['seconds']):.2f}" for row in rows],
     }
@@ -74,39 +73,39 @@ def _contest(benchmark: Benchmark) -> RenderableType:
 
 
 def _change(row: Mapping[str, Any], full: Mapping[str, Any]) -> str:
-    """Relative change of the perplexity."""
-    if is_lost(row, "token_ppl") or is_lost(full, "token_ppl"):
+    """Format the relative change of the perplexity."""
+    if is_not_finite(row, "token_ppl") or is_not_finite(full, "token_ppl"):
         return NOT_FINITE
     if "token_ppl" not in row or "token_ppl" not in full:
         return ABSENT
     change = row["token_ppl"] / full["token_ppl"] - 1
-    return f"{change:+.1%}" if abs(change) < 10 else f"x {figure(change + 1, 2)}"
+    return f"{change:+.1%}" if abs(change) < 10 else f"x {format_value(change + 1, 2)}"
 
 
-def _where(benchmark: Benchmark) -> RenderableType:
-    """A row per exit: what was chosen, and where sequences stopped."""
+def _exit_table(benchmark: Benchmark) -> RenderableType:
+    """Lay out the calibrated threshold and the loops after which sequences stopped, a row for each exit."""
     exits = benchmark["exits"]
     rows = list(exits.values())
     columns = {
-        "threshold": [figure(row["threshold"]) if "threshold" in row else "never" for row in rows],
-        "loops when\ncalibrated": [f"{row['calibration']['average_loops']:.2f}" for row in rows],
-        "core calls": [count(row["core_calls"]) for row in rows],
+        "threshold": [format_value(row["threshold"]) if "threshold" in row else "never" for row in rows],
+        "loops in\ncalibration": [f"{row['calibration']['average_loops']:.2f}" for row in rows],
+        "core calls": [format_count(row["core_calls"]) for row in rows],
         "stopped after\nloop 1, 2, ...": [_counts(row["exits_by_loop"]) for row in rows],
     }
     return _table("exit", list(exits), columns)
 
 
 def _counts(by_loop: Sequence[int]) -> str:
-    """As many as a line can hold; loops where nobody stopped are left out of long ones."""
+    """Format the number of sequences that stopped after each loop; of many loops the three largest numbers."""
     if len(by_loop) <= 6:
         return " ".join(map(str, by_loop))
-    busy = sorted(((number, k) for k, number in enumerate(by_loop, start=1) if number), reverse=True)
-    shown = " ".join(f"{number} at {k}" for number, k in sorted(busy[:3], key=lambda pair: pair[1]))
-    return shown + " ..." * (len(busy) > 3)
+    ranked = sorted(((count, loop) for loop, count in enumerate(by_loop, start=1) if count), reverse=True)
+    largest = " ".join(f"{count} at {loop}" for count, loop in sorted(ranked[:3], key=lambda pair: pair[1]))
+    return largest + " ..." * (len(ranked) > 3)
 
 
 def _table(heading: str, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold")
+    table = ruled_table()
     table.add_column(heading, overflow="fold", vertical="bottom", max_width=18)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
@@ -120,17 +119,7 @@ def _legend(benchmark: Benchmark) -> dict[str, str]:
     if benchmark["exits"]:
         tolerance = f"{benchmark['tolerance']:.3g}"
         lines["threshold"] = (
-            f"of the fewest loops whose ppl is at most 1 + {tolerance} times that of all loops, when calibrated"
+            f"fewest loops with a perplexity at most 1 + {tolerance} times that of all loops, on the calibration slice"
         )
-    lines["tokens/s"] = "each row run alone; reading out, scoring and deciding included"
+    lines["tokens/s"] = "each row timed separately, with readout, scoring and exit decision"
     return lines | {f"note {number}": note for number, note in enumerate(benchmark["notes"], start=1)}
-
-
-def _pairs(lines: Mapping[str, str]) -> RenderableType:
-    """Terms and what they say, in two columns."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for term, text in lines.items():
-        grid.add_row(term, text)
-    return Padding(grid, (0, 0, 0, 2))

@@ -1,89 +1,70 @@
-"""A plan as the terminal shows it."""
+"""The table of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from loopkit.report.numbers import size
+from loopkit.report.numbers import format_amount, format_bytes, format_duration
 from loopkit.report.tables.cluster import cluster_report
+from loopkit.report.tables.layout import facts_table, plain_table
 
 
-def plan_report(found: Mapping[str, Any]) -> RenderableType:
-    """Facts of a plan, then a row for each depth.
+def plan_report(plan: Mapping[str, Any]) -> RenderableType:
+    """Lay out a plan: its totals, then a row for each depth.
 
     Args:
-        found: What ``loopkit plan --json`` prints.
+        plan: The JSON of ``loopkit plan``.
     """
-    depths = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    depths = plain_table()
     for column in ("depth", "effective parameters", "forward FLOPs per token", "KV cache per token"):
         depths.add_column(column, justify="right")
-    effective = found["parameters"]["effective"]
-    for row in found["depths"]:
+    effective = plan["parameters"]["effective"]
+    for row in plan["depths"]:
         count = effective.get(str(row["depth"]))
-        cells = ["" if count is None else f"{count:,}", scaled(row["forward_flops_per_token"], "")]
-        depths.add_row(str(row["depth"]), *cells, size(row["kv_cache_bytes_per_token"]))
-    parts: list[RenderableType] = [Text(found["recipe"], style="bold"), facts_table(_facts(found)), Text(), depths]
-    if "cluster" in found:
-        parts += [Text(), cluster_report(found["cluster"], found["devices"])]
+        cells = ["" if count is None else f"{count:,}", format_amount(row["forward_flops_per_token"], "")]
+        depths.add_row(str(row["depth"]), *cells, format_bytes(row["kv_cache_bytes_per_token"]))
+    parts: list[RenderableType] = [Text(plan["recipe"], style="bold"), facts_table(_facts(plan)), Text(), depths]
+    if "cluster" in plan:
+        parts += [Text(), cluster_report(plan["cluster"], plan["devices"])]
     return Group(*parts)
 
 
-def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
-    """A name and a text in each line."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, text in facts:
-        table.add_row(name, text)
-    return table
-
-
-def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    parameters, memory, loops = found["parameters"], found["memory_bytes"], found["loops"]
+def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    parameters, memory, loops = plan["parameters"], plan["memory_bytes"], plan["loops"]
     parts = ", ".join(f"{name} {count:,}" for name, count in parameters["parts"].items())
     fixed = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+    total = format_bytes(memory["total"])
     facts = [
         ("parameters", f"{parameters['unique']:,}, of which every loop uses {parameters['looped']:,}"),
         ("", parts),
-        ("vocabulary", f"{found['vocabulary']:,}"),
+        ("vocabulary", f"{plan['vocabulary']:,}"),
         ("loops", f"{loops['min']} to {loops['max']}, mean {loops['mean']:.3g}"),
-        ("training", f"{scaled(found['training_flops_per_token'], 'FLOP')} per token at the mean number of loops"),
-        ("micro-batch", f"sequences: {found['micro_batch']}; per step and device: {found['accumulation']}"),
-        ("memory", f"{size(memory['total'])} per device: {size(fixed)} for parameters, gradients and optimizer,"),
-        ("", f"{size(memory['activations'] + memory['logits'])} for activations and logits of the deepest step"),
+        (
+            "training",
+            f"{format_amount(plan['training_flops_per_token'], 'FLOP')} per token at the mean number of loops",
+        ),
+        ("micro-batch", f"sequences: {plan['micro_batch']}; per step and device: {plan['accumulation']}"),
+        (
+            "memory",
+            f"{total} per device: {format_bytes(fixed)} for parameters, gradients and optimizer,",
+        ),
+        (
+            "",
+            f"{format_bytes(memory['activations'] + memory['logits'])} for activations and logits of the deepest step",
+        ),
     ]
-    if "steps" not in found:
-        return [*facts, ("epochs", f"{found['epochs']:g}; --data reads the data and counts the steps")]
-    share = f"{found['mfu']:.0%} of {scaled(found['ceiling']['flops_per_s'], 'FLOP/s')}"
+    if "steps" not in plan:
+        return [*facts, ("epochs", f"{plan['epochs']:g}; run with --data to count the steps")]
+    share = f"{plan['mfu']:.0%} of {format_amount(plan['ceiling']['flops_per_s'], 'FLOP/s')}"
     source = {"matmul": ", measured on this machine", "table": ", the device's data sheet"}.get(
-        found["ceiling"]["source"], ""
+        plan["ceiling"]["source"], ""
     )
     return [
         *facts,
-        ("steps", f"{found['steps']:,}, {found['tokens']:,} tokens, {scaled(found['training_flops'], 'FLOP')}"),
-        ("time", f"{duration(found['seconds'])} at {found['tokens_per_s']:,.0f} tokens/s, {share}{source}"),
+        ("steps", f"{plan['steps']:,}, {plan['tokens']:,} tokens, {format_amount(plan['training_flops'], 'FLOP')}"),
+        ("time", f"{format_duration(plan['seconds'])} at {plan['tokens_per_s']:,.0f} tokens/s, {share}{source}"),
     ]
-
-
-def scaled(count: float, unit: str) -> str:
-    """A number in the decimal unit that fits."""
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if count < 1000:
-            return f"{count:.3g} {prefix}{unit}".strip()
-        count /= 1000
-    return f"{count:.3g} E{unit}"
-
-
-def duration(seconds: float) -> str:
-    """A time in the two units that fit."""
-    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes:.0f} min"
-    return f"{hours:.1f} h" if hours < 48 else f"{days:.1f} days"

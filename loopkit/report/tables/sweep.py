@@ -1,4 +1,4 @@
-"""The table of a sweep: what varied, how each run ended, what it measured."""
+"""The table of a sweep: the varied values, how each run ended, its metrics."""
 
 from __future__ import annotations
 
@@ -6,47 +6,44 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loopkit.report.numbers import figures
+from loopkit.report.numbers import format_values
+from loopkit.report.pages.markdown import table as markdown_table
 from loopkit.report.row import is_measured
-from loopkit.report.tables.compare import QUANTITIES, depth_value
+from loopkit.report.tables.compare import COMPARED, depth_value
+from loopkit.report.tables.layout import ruled_table
 
 Row = Mapping[str, Any]
-FIGURES = (("token_ppl", "token ppl"), ("bits_per_byte", "bits per byte"), ("state_norm", "state norm, mean"))
-"""Of the last depth, where they were measured."""
+METRICS = (("token_ppl", "token ppl"), ("bits_per_byte", "bits per byte"), ("state_norm", "state norm, mean"))
+"""Metrics of the last depth, by name, with their headings."""
 
 
-def sweep_report(found: Mapping[str, Any]) -> RenderableType:
-    """A row for each run; with several seeds also their mean and standard deviation.
+def sweep_report(sweep: Mapping[str, Any]) -> RenderableType:
+    """Lay out a row for each run; with several seeds also their mean and standard deviation.
 
     Args:
-        found: What ``loopkit sweep --json`` prints.
+        sweep: The JSON of ``loopkit sweep``.
     """
-    rows = found["points"]
+    rows = sweep["points"]
     parts: list[RenderableType] = [_table(*_cells(rows))]
     if groups := _over_seeds(rows):
-        parts += [Text("\nover seeds: mean ± standard deviation", style="bold"), _table(*groups)]
+        parts += [Text("\nmean ± standard deviation over seeds", style="bold"), _table(*groups)]
     return Group(*parts)
 
 
-def sweep_markdown(found: Mapping[str, Any]) -> str:
-    """The same as Markdown."""
-    tables = [_cells(found["points"])]
-    if groups := _over_seeds(found["points"]):
+def sweep_markdown(sweep: Mapping[str, Any]) -> str:
+    """Format the tables of ``sweep_report`` as Markdown."""
+    tables = [_cells(sweep["points"])]
+    if groups := _over_seeds(sweep["points"]):
         tables.append(groups)
-    return "\n\n".join("\n".join([_line(head), _line(["---"] * len(head)), *map(_line, body)]) for head, body in tables)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "\n\n".join(markdown_table(head, body) for head, body in tables)
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table = ruled_table()
     for name in head:
         table.add_column(name, overflow="fold")
     for row in body:
@@ -57,20 +54,20 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     keys = list(rows[0]["values"])
     last = [_last_row(row) for row in rows]
-    shown = [(name, head) for name, head in FIGURES if any(is_measured(row, QUANTITIES[name].figure) for row in last)]
-    columns = [figures([row.get("loss") for row in rows])]
-    columns += [QUANTITIES[name].cells(last) for name, _ in shown]
+    measured = [(name, head) for name, head in METRICS if any(is_measured(row, COMPARED[name].metric) for row in last)]
+    columns = [format_values([row.get("loss") for row in rows])]
+    columns += [COMPARED[name].cells(last) for name, _ in measured]
     body = []
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         values = [_short(row["values"][key]) for key in keys]
         steps = "" if row.get("step") is None else f"{row['step']:,}"
-        body.append([*values, row["status"], steps, *(column[number] for column in columns)])
+        body.append([*values, row["status"], steps, *(column[index] for column in columns)])
     head = [key.rpartition(".")[2] for key in keys]
-    return [*head, "status", "steps", "loss", *(name for _, name in shown)], body
+    return [*head, "status", "steps", "loss", *(heading for _, heading in measured)], body
 
 
 def _over_seeds(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]] | None:
-    """Rows that differ in their seed alone, as one; None where no seeds vary."""
+    """Aggregate rows that differ only in their seed; ``None`` if the seed does not vary."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if "seed" in row["values"]:
@@ -78,7 +75,7 @@ def _over_seeds(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]] | None
             groups.setdefault(label, []).append(row)
     if not any(len(group) > 1 for group in groups.values()):
         return None
-    names = [(name, head) for name, head in FIGURES if any(_last(row, name) is not None for row in rows)]
+    names = [(name, head) for name, head in METRICS if any(_last(row, name) is not None for row in rows)]
     body = []
     for label, group in groups.items():
         cells = [label or "all", str(len(group))]
@@ -94,7 +91,7 @@ def _last(row: Row, name: str) -> float | None:
 
 
 def _last_row(row: Row) -> Row:
-    """Figures of the last depth; empty where nothing was evaluated."""
+    """Return the metrics of the last depth; empty if the run was not evaluated."""
     depths = row.get("depths")
     return depths[-1] if depths else {}
 

@@ -1,4 +1,4 @@
-"""A comparison as files: what it says of the runs, and that one file is enough for somebody who has none of them."""
+"""The pages of a comparison: its tables and plots, and a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from loopkit.runs import RunFolder
 
 Sample = Callable[..., dict[str, Any]]
 Curves = Callable[..., list[dict[str, Any]]]
-MADE = {"packages": {"torch": "2.13.0"}, "machine": {"processor": "AMD EPYC", "memory_bytes": 25 * 10**9}}
+PROVENANCE = {"packages": {"torch": "2.13.0"}, "machine": {"processor": "AMD EPYC", "memory_bytes": 25 * 10**9}}
 
 
 @pytest.fixture
@@ -30,26 +30,30 @@ def runs(make_run: Callable[..., RunFolder], sample: Sample, curves: Curves) -> 
     """One run of 600 steps at four loops, and one of 300 at two, with another readout, seed, tokenizer and torch."""
     command = ["/somewhere/loopkit/__main__.py", "train", "wikitext_44m_raw", "--set", "a={b: 1}"]
     sessions = [{"command": command, "status": "finished"}]
-    made = MADE | {"recipe": "wikitext_44m_raw", "recipe_hash": "0123abcd", "parameters": {"unique": 574464}}
+    provenance = PROVENANCE | {
+        "recipe": "wikitext_44m_raw",
+        "recipe_hash": "0123abcd",
+        "parameters": {"unique": 574464},
+    }
     steps = [sample(4, step=step) for step in range(100, 601, 100)]
-    long = make_run("long", steps, curves(600), sessions=sessions, **made)
+    long = make_run("long", steps, curves(600), sessions=sessions, **provenance)
     other = {"tokenizer": {"type": "bytes", "size": 256}, "data": "0a" * 32}
     few = [sample(4, (1, 2), step=step, **other) for step in range(100, 301, 100)]
-    made["packages"] = {"torch": "2.12.0"}
-    short = make_run("short", few, curves(300, lambda step: 2), **made)
+    provenance["packages"] = {"torch": "2.12.0"}
+    short = make_run("short", few, curves(300, lambda step: 2), **provenance)
     recipe = load_recipe("wikitext_44m_norm", ["smoke"], ["seed=7"])
     short.resolved.write_text(recipe.to_yaml())
     return [long, short]
 
 
 def row(text: str, name: str) -> list[str]:
-    """The cells of the first row of a table that begins with this name."""
-    found = re.search(rf"^\| {re.escape(name)} \|(.*)\|$", text, re.MULTILINE)
-    assert found, name
-    return [cell.strip() for cell in found[1].split(" | ")]
+    """Return the cells of the first table row with this name."""
+    match = re.search(rf"^\| {re.escape(name)} \|(.*)\|$", text, re.MULTILINE)
+    assert match, name
+    return [cell.strip() for cell in match[1].split(" | ")]
 
 
-def test_says_which_runs_they_are_and_what_they_cost(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_runs_and_their_cost_are_listed(runs: list[RunFolder], tmp_path: Path) -> None:
     written = write_comparison(runs, tmp_path / "out")
     names = ["comparison.md", "comparison.html", "training.svg", "by_tokens.svg", "by_flops.svg"]
     assert [path.name for path in written] == names
@@ -60,13 +64,13 @@ def test_says_which_runs_they_are_and_what_they_cost(runs: list[RunFolder], tmp_
     assert row(text, "parameters") == ["574,464", "574,464"]
     assert row(text, "optimizer steps") == ["600", "300"]
     assert row(text, "training FLOPs") == ["2.4T", "600G"]
-    assert row(text, "checkpoint evaluated last") == ["step-00000600", "step-00000600"]
+    assert row(text, "last evaluated checkpoint") == ["step-00000600", "step-00000600"]
     assert row(text, "trained with") == ["`loopkit train wikitext_44m_raw --set 'a={b: 1}'`", "-"]
     assert row(text, "torch") == ["2.13.0", "2.12.0"]
     assert row(text, "memory") == ["25GB", "25GB"]
 
 
-def test_has_the_figures_at_both_budgets_with_trained_depths_in_bold(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_both_budgets_with_trained_depths_in_bold(runs: list[RunFolder], tmp_path: Path) -> None:
     text = write_comparison(runs, tmp_path)[0].read_text()
     tokens, flops = re.split(r"^## At equal training compute$", text, flags=re.MULTILINE)
     assert row(tokens.partition("## At equal training tokens")[2], "optimizer step") == ["300", "300"]
@@ -81,7 +85,7 @@ def test_has_the_figures_at_both_budgets_with_trained_depths_in_bold(runs: list[
     ]
 
 
-def test_says_where_the_evaluations_and_the_recipes_differ(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_differing_settings_and_recipes_are_listed(runs: list[RunFolder], tmp_path: Path) -> None:
     text = write_comparison(runs, tmp_path)[0].read_text()
     assert "**Note:** the tokenizers differ: compare bits per byte" in text
     assert row(text, "tokenizer") == ["{type: regex, size: 20000}", "{type: bytes, size: 256}"]
@@ -91,16 +95,16 @@ def test_says_where_the_evaluations_and_the_recipes_differ(runs: list[RunFolder]
     assert "`description`" not in text
 
 
-def test_equal_runs_are_said_to_be_equal(
+def test_equal_runs_have_no_differences(
     make_run: Callable[..., RunFolder], sample: Sample, curves: Curves, tmp_path: Path
 ) -> None:
     text = write_comparison([make_run(name, [sample()], curves(600)) for name in "ab"], tmp_path)[0].read_text()
-    assert "are the same in all." in text
-    assert "Nothing: the resolved recipes are the same." in text
-    assert "## What made them" not in text
+    assert "are equal in all runs." in text
+    assert "None: the resolved recipes are equal." in text
+    assert "## Provenance" not in text
 
 
-def test_a_last_loop_that_no_loss_saw_has_no_curve(
+def test_unsupervised_last_loop_has_no_curve(
     make_run: Callable[..., RunFolder], sample: Sample, curves: Curves, tmp_path: Path
 ) -> None:
     unseen = [{**line, "ce": [*line["ce"][:-1], None]} for line in curves(600)]
@@ -110,7 +114,7 @@ def test_a_last_loop_that_no_loss_saw_has_no_curve(
     assert "a ends at" not in written["training.svg"]
 
 
-def test_a_figure_that_was_not_finite_is_told_from_one_that_was_not_measured(
+def test_non_finite_differs_from_not_measured(
     make_run: Callable[..., RunFolder], sample: Sample, curves: Curves, tmp_path: Path
 ) -> None:
     broken = sample(3)
@@ -122,7 +126,7 @@ def test_a_figure_that_was_not_finite_is_told_from_one_that_was_not_measured(
     assert row(text, "3")[1] == "-"
 
 
-def test_of_many_depths_the_telling_ones_are_shown(
+def test_many_depths_are_thinned(
     make_run: Callable[..., RunFolder], sample: Sample, curves: Curves, tmp_path: Path
 ) -> None:
     runs = [make_run(name, [sample(100, (5, 7))], curves(600)) for name in "ab"]
@@ -130,7 +134,7 @@ def test_of_many_depths_the_telling_ones_are_shown(
     assert re.findall(r"^\| (\d+) \|", text, re.MULTILINE) == ["1", "2", "4", "5", "7", "8", "16", "32", "64", "100"]
 
 
-def test_the_html_asks_for_nothing_and_runs_nothing(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_html_is_self_contained_and_escaped(runs: list[RunFolder], tmp_path: Path) -> None:
     result = json.loads((runs[0].evaluations / "5.json").read_text()) | {"slice": "<script>alert(1)</script>"}
     (runs[0].evaluations / "5.json").write_text(json.dumps(result))
     text = write_comparison(runs, tmp_path)[1].read_text()
@@ -141,7 +145,7 @@ def test_the_html_asks_for_nothing_and_runs_nothing(runs: list[RunFolder], tmp_p
     assert '<th scope="col"></th>' not in text
 
 
-def test_marks_tell_trained_depths_where_the_ranges_differ(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_markers_show_trained_depths_if_ranges_differ(runs: list[RunFolder], tmp_path: Path) -> None:
     with style():
         panel = draw_comparison(compare([read_record(run) for run in runs]), "tokens").axes[0]
     assert not panel.patches
@@ -150,14 +154,14 @@ def test_marks_tell_trained_depths_where_the_ranges_differ(runs: list[RunFolder]
     assert all(line.get_markerfacecolor() == PAPER for line in panel.lines if line.get_linestyle() != "None")
 
 
-def test_a_trained_depth_keeps_its_mark_among_many(sample: Sample, curves: Curves) -> None:
+def test_trained_depth_keeps_marker_among_many(sample: Sample, curves: Curves) -> None:
     records = [Record(name, curves(600), [sample(100, (at, at))], {}) for name, at in (("a", 4), ("b", 6))]
     with style():
         panel = draw_comparison(compare(records), "tokens").axes[0]
     assert [list(line.get_xdata()) for line in panel.lines if line.get_linestyle() == "None"] == [[4], [6]]
 
 
-def test_losses_are_drawn_against_tokens_and_flops(runs: list[RunFolder]) -> None:
+def test_losses_against_tokens_and_flops(runs: list[RunFolder]) -> None:
     with style():
         tokens, flops = draw_losses([read_record(run) for run in runs]).axes
     assert (tokens.get_xlabel(), flops.get_xlabel()) == ("training tokens", "training FLOPs")
@@ -166,7 +170,7 @@ def test_losses_are_drawn_against_tokens_and_flops(runs: list[RunFolder]) -> Non
     assert max(flops.lines[0].get_xdata()) > 3 * max(flops.lines[1].get_xdata())
 
 
-def test_the_command_writes_the_files_and_keeps_json_clean(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_command_writes_files_and_valid_json(runs: list[RunFolder], tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["report", "long", "short", "--root", str(tmp_path), "--out", str(out)]
     done = CliRunner().invoke(main, words)
@@ -175,13 +179,13 @@ def test_the_command_writes_the_files_and_keeps_json_clean(runs: list[RunFolder]
     assert set(json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)) >= {"tokens", "flops"}
 
 
-def test_the_command_refuses_a_folder_for_one_run(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_command_rejects_out_for_one_run(runs: list[RunFolder], tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["report", "long", "--root", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert "two or more runs" in done.output
 
 
-def test_several_recipes_vary_key_by_key() -> None:
+def test_variation_lists_differing_keys() -> None:
     recipes: list[dict[str, Any]] = [
         {"seed": 1, "lr": {"type": "constant", "peak": 1}, "kept": 0},
         {"seed": 2, "lr": {"type": "constant", "peak": 1}, "kept": 0},

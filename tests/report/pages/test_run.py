@@ -1,3 +1,5 @@
+"""The pages of a run: report and model card."""
+
 from __future__ import annotations
 
 import re
@@ -10,7 +12,7 @@ import pytest
 from loopkit.report import write_report
 from loopkit.runs import RunFolder
 
-MadeBy: dict[str, Any] = {
+PROVENANCE: dict[str, Any] = {
     "recipe": "wikitext_44m_raw",
     "recipe_hash": "0123abcd",
     "packages": {"torch": "2.13.0"},
@@ -20,10 +22,10 @@ MadeBy: dict[str, Any] = {
 }
 
 
-def test_tells_what_the_run_is_and_measured(
+def test_report_has_command_training_and_evaluation(
     make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
 ) -> None:
-    folder = make_run("a_run", [sample(), sample(split="test", step=600)], curves(600), **MadeBy)
+    folder = make_run("a_run", [sample(), sample(split="test", step=600)], curves(600), **PROVENANCE)
     written = write_report(folder)
     plots = ["plots/training.svg", "plots/depths-test.svg", "plots/depths-validation.svg"]
     assert written == ["report.md", *plots, "report.html", "model_card.md"]
@@ -36,40 +38,38 @@ def test_tells_what_the_run_is_and_measured(
     assert "| torch | 2.13.0 |" in text
 
 
-def test_every_table_is_well_formed(
+def test_tables_are_well_formed(
     make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
 ) -> None:
-    folder = make_run("a_run", [sample()], curves(20), **MadeBy)
+    folder = make_run("a_run", [sample()], curves(20), **PROVENANCE)
     write_report(folder)
     for table in folder.report.read_text().split("\n\n"):
         if table.startswith("|"):
             assert len({line.count("|") for line in table.splitlines()}) == 1
 
 
-def test_a_run_that_was_never_evaluated_still_has_a_report(
-    make_run: Callable[..., RunFolder], curves: Callable[..., Any]
-) -> None:
+def test_unevaluated_run_has_a_report(make_run: Callable[..., RunFolder], curves: Callable[..., Any]) -> None:
     folder = make_run("a_run", [], curves(3))
     assert write_report(folder) == ["report.md", "plots/training.svg", "report.html", "model_card.md"]
     assert "Evaluation" not in folder.report.read_text()
 
 
-def test_a_damaged_metrics_file_is_named(make_run: Callable[..., RunFolder]) -> None:
+def test_damaged_metrics_file_is_named(make_run: Callable[..., RunFolder]) -> None:
     folder = make_run("a_run", [], [])
     folder.metrics.write_text("{\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl:1"):
         write_report(folder)
 
 
-def test_the_html_asks_for_nothing_else_and_has_the_plots_inside(
+def test_html_is_self_contained(
     make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
 ) -> None:
-    folder = make_run("a_run", [sample()], curves(20), **MadeBy)
+    folder = make_run("a_run", [sample()], curves(20), **PROVENANCE)
     write_report(folder)
     text = folder.report_html.read_text()
     assert text.count('<svg role="img" aria-label="') == text.count("</svg>") == 2
-    loaded = re.findall(r"<(?:img|script|link|iframe|object)\b|@import|url\((?!#)", text)
-    assert loaded == []
+    external = re.findall(r"<(?:img|script|link|iframe|object)\b|@import|url\((?!#)", text)
+    assert external == []
     parser = _Balanced()
     parser.feed(text)
     assert parser.open == []
@@ -77,18 +77,18 @@ def test_the_html_asks_for_nothing_else_and_has_the_plots_inside(
     assert "<code>loopkit train wikitext_44m_raw</code>" in text
 
 
-def test_what_a_name_holds_is_shown_and_not_run(
+def test_html_is_escaped(
     make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
 ) -> None:
-    folder = make_run("a_run", [sample(slice="<script>alert(1)</script>")], curves(2), **MadeBy)
+    folder = make_run("a_run", [sample(slice="<script>alert(1)</script>")], curves(2), **PROVENANCE)
     write_report(folder)
     assert "<script" not in folder.report_html.read_text()
 
 
-def test_a_model_card_says_what_the_model_is_and_measures(
+def test_model_card_has_recipe_and_evaluation(
     make_run: Callable[..., RunFolder], sample: Callable[..., Any], curves: Callable[..., Any]
 ) -> None:
-    folder = make_run("a_run", [sample()], curves(600), parameters={"unique": 574464}, **MadeBy)
+    folder = make_run("a_run", [sample()], curves(600), parameters={"unique": 574464}, **PROVENANCE)
     write_report(folder)
     card = folder.model_card.read_text()
     assert "| readout | raw |" in card
@@ -98,16 +98,14 @@ def test_a_model_card_says_what_the_model_is_and_measures(
     assert 'loopkit.load("a_run")' in card
 
 
-def test_the_card_of_a_run_that_was_never_evaluated_says_so(
-    make_run: Callable[..., RunFolder], curves: Callable[..., Any]
-) -> None:
+def test_model_card_of_unevaluated_run(make_run: Callable[..., RunFolder], curves: Callable[..., Any]) -> None:
     folder = make_run("a_run", [], curves(2))
     write_report(folder)
-    assert "It has not been evaluated." in folder.model_card.read_text()
+    assert "The model has not been evaluated." in folder.model_card.read_text()
 
 
 class _Balanced(HTMLParser):
-    """Elements that were opened and not closed."""
+    """Collects elements that were opened and not closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The frontier: well-formed, nothing drawn that misleads, nothing left out unsaid."""
+"""The frontier plot is well-formed and names everything that it does not draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loopkit.report.plots.style import style
 from tests.report.benchmark import benchmark
 
 
-def test_is_well_formed_the_same_each_time_and_says_its_figures(tmp_path: Path) -> None:
+def test_svg_is_reproducible_and_describes_values(tmp_path: Path) -> None:
     runs = {"a": benchmark(), "b & c": benchmark((5.0, 4.9))}
     first = plot_frontier(runs, tmp_path / "a.svg").read_text()
     assert first == plot_frontier(runs, tmp_path / "b.svg").read_text()
@@ -23,7 +23,7 @@ def test_is_well_formed_the_same_each_time_and_says_its_figures(tmp_path: Path) 
     assert "4.600 at 41.8k tokens/s with logit_margin" in first
 
 
-def test_draws_a_numbered_point_per_depth_and_a_hollow_one_per_exit() -> None:
+def test_depths_are_numbered_and_exits_hollow() -> None:
     with style():
         (panel,) = draw_frontier({"a": benchmark(), "b": benchmark((5.0, 4.9, 4.8, 4.7))}).axes
     fixed = [line for line in panel.lines if len(line.get_xdata()) == 4]  # type: ignore[arg-type]
@@ -42,56 +42,56 @@ def test_draws_a_numbered_point_per_depth_and_a_hollow_one_per_exit() -> None:
 def test_several_exits_are_named() -> None:
     exits = {"gate_cdf": (4.6, 2.0, 1.5), "kl": (4.56, 3.0, 1.2)}
     with style():
-        drawn = draw_frontier({"a": benchmark(exits=exits)})
-    assert {"gate_cdf 2.00", "kl 3.00"} <= {text.get_text() for text in drawn.axes[0].texts}
+        figure = draw_frontier({"a": benchmark(exits=exits)})
+    assert {"gate_cdf 2.00", "kl 3.00"} <= {text.get_text() for text in figure.axes[0].texts}
 
 
-def test_unusable_depths_are_named_and_not_drawn() -> None:
+def test_high_perplexities_are_named_and_not_drawn() -> None:
     with style():
-        drawn = draw_frontier({"good": benchmark(), "terminal": benchmark((4.7e12, 9e6, 24.0, 4.71))})
-    labels = [text.get_text() for legend in drawn.legends for text in legend.get_texts()]
-    assert "terminal\n(off the top: 1, 2, 3; perplexity 24.0 or more)" in labels
+        figure = draw_frontier({"good": benchmark(), "terminal": benchmark((4.7e12, 9e6, 24.0, 4.71))})
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "terminal\n(not drawn: 1, 2, 3; perplexity 24.0 or more)" in labels
     assert "good" in labels
-    assert drawn.axes[0].get_ylim()[1] < 6
-    assert list(drawn.axes[0].lines[2].get_ydata()) == [4.71]
+    assert figure.axes[0].get_ylim()[1] < 6
+    assert list(figure.axes[0].lines[2].get_ydata()) == [4.71]
 
 
-def test_an_exit_off_the_top_is_named_too() -> None:
+def test_exit_with_high_perplexity_is_named() -> None:
     with style():
-        drawn = draw_frontier({"a": benchmark(exits={"kl": (99.0, 1.0, 4.0)})})
-    assert "a\n(off the top: kl; perplexity 99.0 or more)" in [text.get_text() for text in drawn.legends[0].get_texts()]
+        figure = draw_frontier({"a": benchmark(exits={"kl": (99.0, 1.0, 4.0)})})
+    assert "a\n(not drawn: kl; perplexity 99.0 or more)" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_a_perplexity_that_is_not_finite_is_said() -> None:
-    found = benchmark()
-    del found["frontier"][0]["token_ppl"]
+def test_non_finite_perplexity_is_named() -> None:
+    result = benchmark()
+    del result["frontier"][0]["token_ppl"]
     with style():
-        drawn = draw_frontier({"a": found})
-        labels = [text.get_text() for legend in drawn.legends for text in legend.get_texts()]
-        assert "a\n(off the top: 1; perplexity not finite)" in labels
-        for row in [*found["frontier"], *found["exits"].values()]:
+        figure = draw_frontier({"a": result})
+        labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        assert "a\n(not drawn: 1; perplexity not finite)" in labels
+        for row in [*result["frontier"], *result["exits"].values()]:
             row.pop("token_ppl", None)
-        assert "no depth has a finite" in draw_frontier({"a": found}).axes[0].texts[0].get_text()
+        assert "no depth has a finite" in draw_frontier({"a": result}).axes[0].texts[0].get_text()
 
 
-def test_runs_that_were_not_measured_alike_say_so() -> None:
-    other = benchmark(device="a GPU", timed=benchmark()["timed"] | {"sequences": 32})
+def test_differing_conditions_are_named() -> None:
+    other_device = benchmark(device="a GPU", timed=benchmark()["timed"] | {"sequences": 32})
     assert differences([benchmark(), benchmark()]) == []
-    assert differences([benchmark(), other]) == ["device", "timed slice"]
+    assert differences([benchmark(), other_device]) == ["device", "timed slice"]
     with style():
-        panel = draw_frontier({"a": benchmark(), "b": other}).axes[0]
-    assert "not alike, device, timed slice differ" in panel.get_xlabel()
+        panel = draw_frontier({"a": benchmark(), "b": other_device}).axes[0]
+    assert "not comparable, device, timed slice differ" in panel.get_xlabel()
 
 
-def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:
+def test_no_benchmark_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no benchmark"):
         plot_frontier({}, tmp_path / "a.svg")
 
 
-def test_without_exits_it_is_the_frontier_alone() -> None:
+def test_without_exits_only_depths_are_drawn() -> None:
     with style():
-        drawn = draw_frontier({"a": benchmark(exits={})})
-    assert [text.get_text() for legend in drawn.legends for text in legend.get_texts()] == ["a"]
+        figure = draw_frontier({"a": benchmark(exits={})})
+    assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == ["a"]
 
 
 def test_needs_no_torch() -> None:

@@ -1,4 +1,4 @@
-"""The table of an audit, from its JSON alone."""
+"""The table of an audit, built from its JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from loopkit.report.console import console
 from loopkit.report.tables.audit import audit_report, scale_reasons, what_to_change
 
 
-def found(**scale: Any) -> dict[str, Any]:
-    """The JSON of an audit as it is read back from a file: its keys are text."""
+def build_audit(**scale: Any) -> dict[str, Any]:
+    """Build the JSON of an audit as read from a file, with text keys."""
     flat = {"1": 1e-7, "10": 1e-9, "100": 1e-11}
-    whole = {
+    audit = {
         "subject": "a_run, step-00000600",
         "measured_on": "the run's weights",
         "scale": {
@@ -42,19 +42,19 @@ def found(**scale: Any) -> dict[str, Any]:
         "remedies": {"model.readout": ["raw", "final_only", "alpha"], "objective.regularizers": ["norm_penalty"]},
         "notes": ["a newer checkpoint is damaged"],
     }
-    return json.loads(json.dumps(whole))
+    return json.loads(json.dumps(audit))
 
 
-def printed(audit: dict[str, Any]) -> str:
+def render(audit: dict[str, Any]) -> str:
     file = io.StringIO()
     console(file).print(audit_report(audit))
     return file.getvalue()
 
 
-def test_fits_eighty_columns_and_reads_in_order() -> None:
+def test_table_fits_eighty_columns_in_order() -> None:
     long = {"name": "regularizer " + "x" * 90, "weight": 1.0, "slope": {"1": 1.0, "10": 2.0, "100": 3.0}, "holds": True}
-    audit = found(terms=[long])
-    text = printed(audit)
+    audit = build_audit(terms=[long])
+    text = render(audit)
     assert all(len(line) <= 80 for line in text.splitlines())
     order = [
         "a_run",
@@ -69,42 +69,42 @@ def test_fits_eighty_columns_and_reads_in_order() -> None:
     assert "1.004 at most, 0.990 on average over sequences, within the 1 %" in re.sub(r"\s+", " ", text)
 
 
-def test_the_figures_that_decide() -> None:
-    reasons = scale_reasons(found()["scale"])
+def test_reasons_state_the_deciding_values() -> None:
+    reasons = scale_reasons(build_audit()["scale"])
     assert reasons["visible"] == "no: the radial fraction of the supervised readouts falls to 1.0e-11"
-    assert reasons["active"].startswith("yes: what leaves a loop grows as the power 1.00")
+    assert reasons["active"].startswith("yes: the output norm of a loop grows as (input norm)^1.00")
     assert reasons["controlled"] == "no"
 
 
 @pytest.mark.parametrize(
     ("scale", "reason"),
     [
-        ({"visible": True, "held_by": ["supervision"]}, "yes: by the supervised readouts that see it"),
+        ({"visible": True, "held_by": ["supervision"]}, "yes: by the supervised readouts that depend on it"),
         ({"held_by": ["supervision"]}, "yes: by supervision"),
         ({"held_by": ["regularizer norm_penalty"]}, "yes: by regularizer norm_penalty"),
-        ({"active": False, "recurrence": None}, "yes: because it does not go from loop to loop"),
+        ({"active": False, "recurrence": None}, "yes: because it is not passed from loop to loop"),
         (
             {"terms": [{"name": "supervision", "slope": {"1": -0.3, "100": 0.01}}]},
-            "no: supervision answers to it, but does not pull a large state back",
+            "no: supervision depends on it, but does not pull a large state back",
         ),
     ],
 )
-def test_why_it_is_controlled(scale: dict[str, Any], reason: str) -> None:
-    assert scale_reasons(found(**scale)["scale"])["controlled"] == reason
+def test_reason_for_controlled_scale(scale: dict[str, Any], reason: str) -> None:
+    assert scale_reasons(build_audit(**scale)["scale"])["controlled"] == reason
 
 
-def test_what_to_change_names_the_keys() -> None:
-    audit = found()
-    said = what_to_change(audit)
-    assert said.startswith(
+def test_advice_names_the_keys() -> None:
+    audit = build_audit()
+    advice = what_to_change(audit)
+    assert advice.startswith(
         "set model.readout to raw, final_only or alpha; or add norm_penalty to objective.regularizers (each"
     )
-    assert "train.schedule" in said
-    assert what_to_change(found(verdict="controlled") | {"recurrence": {"verdict": "stable"}}) == "nothing"
-    assert "No single built-in part ends it." in what_to_change(audit | {"remedies": {}})
+    assert "train.schedule" in advice
+    assert what_to_change(build_audit(verdict="controlled") | {"recurrence": {"verdict": "stable"}}) == "nothing"
+    assert "No single built-in component removes the blind spot." in what_to_change(audit | {"remedies": {}})
 
 
-def test_a_recipe_without_readouts_or_loops() -> None:
-    text = printed(found(readouts=[], terms=[], recurrence=None, active=False))
-    assert "no supervised readout teaches the state" in text
-    assert "there is no second loop" in text
+def test_audit_without_readouts_or_loops() -> None:
+    text = render(build_audit(readouts=[], terms=[], recurrence=None, active=False))
+    assert "no supervised readout passes a gradient to the state" in text
+    assert "the model runs only one loop" in text
