@@ -97,11 +97,11 @@ def _cluster(
 ) -> Cluster:
     """The machines that the options describe."""
     from loopkit.cost.cluster import Cluster
-    from loopkit.cost.hardware import accelerator
+    from loopkit.cost.hardware import find_gpu
 
     if gpu is None and flops is None:
         raise UserError("--memory describes a GPU; say also how fast it is, with --flops or --gpu")
-    known = None if gpu is None else accelerator(gpu)
+    known = None if gpu is None else find_gpu(gpu)
     assert known is not None or (memory is not None and flops is not None)
     options = {} if known is None else {"link": known.link}
     return Cluster(
