@@ -61,16 +61,16 @@ def command(
     try:
         with report_rank_errors(REMEDY):
             process = join(resolved.train.device)
-            found = bench(resolved, process, vocabulary=size, loops=loops, steps=steps, told=_say(process.first))
+            result = bench(resolved, process, vocabulary=size, loops=loops, steps=steps, say=_say(process.first))
     except Ended as stop:
         click.echo(f"error: {stop}", err=True)
         sys.exit(stop.exit_code)
     if not process.first:
         return
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(result, indent=2))
     else:
-        console().print(bench_report(found))
+        console().print(bench_report(result))
 
 
 def _say(first: bool) -> Callable[[str], None]:

@@ -108,16 +108,16 @@ def _cluster(
 ) -> Cluster:
     """Build the cluster that the options describe."""
     from loopkit.cost.cluster import Cluster
-    from loopkit.cost.hardware import accelerator
+    from loopkit.cost.hardware import find_gpu
 
     if gpu is None and flops is None:
         raise UserError("--memory needs the speed of the GPU too; add --flops or --gpu")
-    hardware = None if gpu is None else accelerator(gpu)
-    assert hardware is not None or (memory is not None and flops is not None)
-    options = {} if hardware is None else {"link": hardware.link}
+    known = None if gpu is None else find_gpu(gpu)
+    assert known is not None or (memory is not None and flops is not None)
+    options = {} if known is None else {"link": known.link}
     return Cluster(
-        memory=memory * 1e9 if memory is not None else hardware.memory,  # type: ignore[union-attr]
-        flops_per_s=flops if flops is not None else hardware.flops_per_s,  # type: ignore[union-attr]
+        memory=memory * 1e9 if memory is not None else known.memory,  # type: ignore[union-attr]
+        flops_per_s=flops if flops is not None else known.flops_per_s,  # type: ignore[union-attr]
         mfu=mfu,
         network=network * 1e9 / 8,
         per_machine=per_machine,

@@ -16,12 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loopkit.cost.hardware import MEMORY_SHARE
 from loopkit.cost.memory import LIVE, Activations, States
 
 COUNTS = tuple(2**power for power in range(11))
 STAGES = (0, 1, 2, 3)
-MEMORY_SHARE = 0.85
-"""Of a GPU's memory; the rest is for kernels' workspaces and fragments."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.tokenizer import Tokenizer
-from loopkit.cost.available_memory import budget
-from loopkit.cost.ceiling import Ceiling, recipe_ceiling
-from loopkit.cost.cluster import MEMORY_SHARE, Cluster, Work, layouts
+from loopkit.cost.available_memory import memory_budget
+from loopkit.cost.cluster import Cluster, Work, layouts
 from loopkit.cost.flops import StepFlops
+from loopkit.cost.hardware import MEMORY_SHARE, Ceiling, recipe_ceiling
 from loopkit.cost.memory import Memory, States, activations, sizes
 from loopkit.data.batch_sizes import largest_micro
 from loopkit.data.run_length import num_steps
@@ -159,7 +159,7 @@ def _micro(recipe: Recipe, memory: Memory, assumptions: Assumptions) -> int:
     if assumptions.cluster is not None:
         room = MEMORY_SHARE * assumptions.cluster.memory
     else:
-        room = budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        room = memory_budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     return largest_micro(recipe.train.batch, assumptions.world, lambda size: memory.total(size) <= room)
 
 

@@ -1,5 +1,5 @@
-"""Training: the DeepSpeed engine, the loop, resume, progress, and what a run will cost.
+"""Training: ``train.train`` trains a resolved recipe.
 
-``train.train`` trains a resolved recipe, ``plan.plan`` says what that will cost, ``stop`` has the ways in which a run
-can end early. Nothing is imported here, because everything else needs torch.
+Read ``train``, then ``build`` (everything that a run consists of), then ``trainer`` (the loop). ``errors`` contains the
+reasons for which a run ends early. Nothing is imported here, because the modules need torch.
 """

@@ -1,25 +1,20 @@
-"""Ways in which training ends early, and the signals that ask for it."""
+"""Reasons for which training ends before its last step."""
 
 from __future__ import annotations
 
 import errno
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
 
 from loopkit.exit_codes import ExitCode
 
 
 class Ended(Exception):
-    """Training ended before its last step, for a reason that a user should read.
+    """Training ended before its last step, for a reason that the user can read.
 
     Attributes:
-        exit_code: What the command line returns.
-        resumable: Whether going on as before is all there is to do.
+        exit_code: Exit code of the command.
+        resumable: Whether ``--resume`` is enough to continue.
     """
 
     exit_code: int = ExitCode.FAILED
@@ -43,12 +38,8 @@ class Interrupted(Ended):
         self.exit_code = 128 + signum
 
 
-class EvaluationStopped(Exception):
-    """A signal came during an evaluation, which is dropped: nothing of it is needed to go on."""
-
-
 class Unhealthy(Ended):
-    """``train.health`` stopped the run; nothing was updated with the numbers at fault.
+    """``train.health`` stopped the run; the weights were not updated with the faulty numbers.
 
     Args:
         step: The optimizer step, counted from 1.
@@ -57,29 +48,29 @@ class Unhealthy(Ended):
     """
 
     exit_code = ExitCode.UNHEALTHY
-    remedy = "train.health says what else may be done about it: skip_step, rewind or another limit"
+    remedy = "train.health offers other actions: skip_step, rewind or another limit"
 
     def __init__(self, step: int, fault: str, checkpoint: Path | None) -> None:
-        super().__init__(f"step {step}: {fault}; {kept(checkpoint)}. {self.remedy}")
+        super().__init__(f"step {step}: {fault}; {describe_checkpoint(checkpoint)}. {self.remedy}")
         self.step, self.fault, self.checkpoint = step, fault, checkpoint
 
 
 class NotFinite(Unhealthy, ArithmeticError):
-    """A loss, a state, a gradient or a weight stopped being a number."""
+    """A loss, a state, a gradient or a weight is NaN or infinite."""
 
     remedy = (
-        "A lower train.lr.peak, a warm-up, train.clip or a carry that bounds the state usually help; "
-        "train.precision=fp32 tells whether it was rounding; train.health.not_finite=skip_step or rewind goes on"
+        "Try a lower train.lr.peak, a warm-up, train.clip or a carry that bounds the state. train.precision=fp32 shows "
+        "whether rounding is the cause; train.health.not_finite=skip_step or rewind continues the run"
     )
 
 
 class WriteFailed(Ended):
-    """The run folder could not be written to; what was there before is untouched.
+    """A file of the run folder could not be written; earlier files are intact.
 
     Args:
         step: Optimizer steps done.
         what: What could not be written.
-        error: What the system said; None where it happened on another rank.
+        error: The error of the system; None if it occurred on another rank.
         checkpoint: The newest checkpoint, if there is one.
     """
 
@@ -87,71 +78,26 @@ class WriteFailed(Ended):
     resumable = True
 
     def __init__(self, step: int, what: str, error: Exception | None, checkpoint: Path | None) -> None:
-        reason = "another rank could not write its part" if error is None else reason_of(error)
-        super().__init__(f"after step {step} {what} could not be written: {reason}; {kept(checkpoint)}")
+        reason = "another rank could not write its part" if error is None else format_write_error(error)
+        super().__init__(f"after step {step} {what} could not be written: {reason}; {describe_checkpoint(checkpoint)}")
         self.step, self.checkpoint = step, checkpoint
 
 
-def kept(checkpoint: Path | None) -> str:
-    """Which checkpoint there is to go on from, in words."""
+def describe_checkpoint(checkpoint: Path | None) -> str:
+    """Describe the checkpoint from which a run can be resumed."""
     return f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint had been written yet"
 
 
-def reason_of(error: Exception) -> str:
-    """Why a write failed, in words; safetensors says the system's error in its text only."""
-    if disk_full(error):
+def format_write_error(error: Exception) -> str:
+    """Format the reason of a failed write; safetensors has the system's error in its message only."""
+    if is_disk_full(error):
         return "the disk is full (or a quota is used up)"
     return getattr(error, "strerror", None) or str(error)
 
 
-def disk_full(error: BaseException) -> bool:
-    """Whether a write failed for want of room."""
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write failed because of a full disk or a quota."""
     codes = (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError):
         return error.errno in codes
     return any(f"(os error {code})" in str(error) for code in codes)
-
-
-class Signals:
-    """Turn the first SIGINT or SIGTERM into a wish, and the second into an immediate end.
-
-    Attributes:
-        wanted: The signal that asked training to stop, or None.
-    """
-
-    CAUGHT = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.wanted: int | None = None
-        self._before: dict[int, Any] = {}
-        self._at_once = False
-
-    def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.wanted is not None:
-            raise SystemExit(128 + signum)
-        self.wanted = signum
-        if self._at_once:
-            raise EvaluationStopped
-
-    @contextmanager
-    def stopping_at_once(self) -> Iterator[None]:
-        """Inside of the block the first signal raises ``EvaluationStopped`` instead of waiting to be noticed."""
-        if self.wanted is not None:
-            raise EvaluationStopped
-        self._at_once = True
-        try:
-            yield
-        finally:
-            self._at_once = False
-
-    def __enter__(self) -> Signals:
-        # Python allows handlers in the main thread only; a program that trains in another one owns the signals itself
-        if threading.current_thread() is threading.main_thread():
-            self._before = {signum: signal.signal(signum, self._handle) for signum in self.CAUGHT}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)

@@ -1,4 +1,4 @@
-"""Evaluation during training: the same one that ``loopkit eval`` runs, written to the run folder."""
+"""Evaluation during training: the evaluation of ``loopkit eval``, written to the run folder."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from loopkit.training.step.engine import Engine
 
 
 class EvaluationHook:
-    """Evaluate the model in training and write ``eval/step-….json``.
+    """Evaluate the model during training and write ``eval/step-….json``.
 
     Args:
-        recipe: The resolved recipe; its ``evaluate`` section says what is measured, and whether texts are left out.
+        recipe: The resolved recipe; its ``evaluate`` section selects tasks and probes.
         folder: The run.
         prepared: Tokenizer and encoded splits.
         engine: The model.
-        process: Which rank this is. The ranks share the batches where every probe allows it; else the first one
-            evaluates and the others wait.
+        process: This rank. The ranks share the batches if every probe allows it; otherwise the first rank evaluates
+            and the others wait.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class EvaluationHook:
     ) -> None:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.engine, self.process = engine, process
-        self.settings = in_training(recipe)
+        self.settings = settings_in_training(recipe)
         self.trained = trained_depths(recipe, depth_free=engine.module.model.depth_free)
 
     def __call__(self, step: int) -> None:
-        """Evaluate after so many optimizer steps; nothing happens where the recipe asks for nothing."""
-        if not asks(self.recipe):
+        """Evaluate after an optimizer step, if the recipe has tasks or probes."""
+        if not has_evaluation(self.recipe):
             return
         shared = self.process.world > 1 and can_be_shared(self.settings)
-        # under ZeRO-3 a forward pass is work for all ranks, shared or not
+        # under ZeRO-3 all ranks take part in every forward pass
         in_step = self.engine.stage == 3
         try:
             if shared:
@@ -57,24 +57,24 @@ class EvaluationHook:
         finally:
             self.process.barrier()
 
-    def done(self, step: int) -> bool:
-        """Whether the result of that step is there."""
-        if not asks(self.recipe):
+    def is_done(self, step: int) -> bool:
+        """Whether the evaluation of a step is written, or the recipe has none."""
+        if not has_evaluation(self.recipe):
             return True
-        # the folder of the first rank counts: elsewhere it may not be seen yet, and all ranks must do the same
+        # the first rank decides: other machines may not see the file yet, and all ranks must agree
         return self.process.any(self.process.first and bool(results_of(self.folder, step)))
 
     def _evaluate(self, step: int, shard: EvaluationShard) -> None:
         from loopkit.evaluation import evaluate
 
-        # the ranks of ZeRO-3 must do the same work, which a file that one of them writes would change
-        keeps = self.process.first and self.engine.stage != 3
+        # under ZeRO-3 the ranks must do the same work, which saved completions of one rank would prevent
+        saves_completions = self.process.first and self.engine.stage != 3
         result = evaluate(
             self.engine.module.model,
             self.prepared,
             replace(EvaluationSettings.from_recipe(self.recipe), config=self.settings),
             trained=self.trained,
-            completions=completions_of(self.folder, step) if keeps else None,
+            completions=completions_of(self.folder, step) if saves_completions else None,
             origin=ModelSource(
                 run=self.folder.name,
                 recipe=self.recipe.name,
@@ -88,14 +88,14 @@ class EvaluationHook:
             write_result(result, self.folder)
 
 
-def asks(recipe: Recipe) -> bool:
-    """Whether a recipe wants anything measured while it trains."""
-    settings = in_training(recipe)
+def has_evaluation(recipe: Recipe) -> bool:
+    """Whether a recipe evaluates anything during training."""
+    settings = settings_in_training(recipe)
     return bool(settings.tasks or settings.probes)
 
 
-def in_training(recipe: Recipe) -> EvaluateConfig:
-    """What is measured while a recipe trains: without the texts that it leaves to ``loopkit eval``."""
+def settings_in_training(recipe: Recipe) -> EvaluateConfig:
+    """Return the evaluation settings for training, without generation tasks that are left to ``loopkit eval``."""
     settings = recipe.evaluate
     if settings.generation == "always":
         return settings

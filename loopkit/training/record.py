@@ -1,4 +1,4 @@
-"""The files of a run folder that say what the run is made of."""
+"""Write the files of a run folder that describe the run: recipe, plugins, DeepSpeed configuration, provenance."""
 
 from __future__ import annotations
 
@@ -7,55 +7,52 @@ from typing import Any
 
 import torch
 
-from loopkit.cost.ceiling import Ceiling
-from loopkit.model import count_parameters
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.metrics import cut_metrics
 from loopkit.runs.plugin_files import keep_plugin_files
 from loopkit.runs.provenance import describe, origins, read_provenance, session
-from loopkit.training.setup import Setup
+from loopkit.training.build import Training
 
 
-def record(setup: Setup, found: Ceiling, command: Sequence[str] | None) -> None:
-    """Make the run folder and write down what the run is made of; of a resumed run, only what is new."""
-    recipe, folder, start = setup.recipe, setup.folder, setup.start
-    if start is not None:
-        cut_metrics(folder.metrics, start.place.step)
-        facts = read_provenance(folder.provenance)
-        facts["sessions"].append(session(command, start.place.step))
+def record_run(training: Training, command: Sequence[str] | None) -> None:
+    """Create the run folder and describe the run; for a resumed run, add the new session."""
+    recipe, folder, sizes = training.recipe, training.folder, training.plan.sizes
+    if training.resume_point is not None:
+        cut_metrics(folder.metrics, training.state.step)
+        provenance = read_provenance(folder.provenance)
+        provenance["sessions"].append(session(command, training.state.step))
     else:
         folder.create()
         if recipe.train.start_from is not None:
             folder.inherit(recipe.train.start_from)
         if recipe.path is not None:
             write_text(folder.recipe, recipe.path.read_text(encoding="utf-8"))
-        facts = describe(
+        provenance = describe(
             recipe=recipe.name,
             recipe_hash=recipe.hash,
             components=origins(recipe.specs.values()),
-            torch=torch_facts(setup.process.device),
+            torch=torch_facts(training.process.device),
             command=command,
         )
-        parameters = count_parameters(setup.model)
-        facts |= {
-            "parameters": {"unique": parameters.unique, "looped": parameters.looped},
-            "data": setup.prepared.report,
+        provenance |= {
+            "parameters": {"unique": training.parameters.unique, "looped": training.parameters.looped},
+            "data": training.prepared.report,
         }
-    facts["sessions"][-1] |= {
-        "num_steps": setup.num_steps,
-        "micro_batch": setup.sizes.micro,
-        "accumulation": setup.sizes.accumulation,
-        "ranks": setup.sizes.world,
-        "ceiling": found.to_json(),
+    provenance["sessions"][-1] |= {
+        "num_steps": training.plan.num_steps,
+        "micro_batch": sizes.micro,
+        "accumulation": sizes.accumulation,
+        "ranks": sizes.world,
+        "ceiling": training.ceiling.to_json(),
     }
     keep_plugin_files(folder, recipe)
     write_text(folder.resolved, recipe.to_yaml())
-    write_json(folder.deepspeed, setup.config)
-    write_json(folder.provenance, facts)
+    write_json(folder.deepspeed, training.deepspeed)
+    write_json(folder.provenance, provenance)
 
 
 def torch_facts(device: torch.device) -> dict[str, Any]:
-    """What torch knows of the device, and its flags that bear on numbers."""
+    """Return torch's name of the device, and its flags that affect numbers."""
     facts: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),

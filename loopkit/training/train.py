@@ -1,15 +1,17 @@
-"""From a resolved recipe to a trained run: find or make everything that training needs, then train."""
+"""Train a recipe: check, build, train to the last step, and resume after each rewind."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
-from loopkit.cost.ceiling import Ceiling
-from loopkit.data import check_same_data, located, prepare, run_tokenizer
+from loopkit.data import Prepared, check_same_data, located, prepare, run_tokenizer
 from loopkit.evaluation.audit.preflight import preflight
 from loopkit.recipe import Recipe
 from loopkit.recipe.validation.packages import require_packages
@@ -18,17 +20,20 @@ from loopkit.runs.checkpoint import TOKENIZER
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.lock import held
 from loopkit.runs.provenance import read_provenance
+from loopkit.training.build import build_training
 from loopkit.training.checkpointing import checkpoint
 from loopkit.training.checkpointing.resume import check_plugins, check_same
-from loopkit.training.checkpointing.start_from import weights_in
+from loopkit.training.checkpointing.resume_point import ResumePoint, newest_resume_point, rewind_run
+from loopkit.training.checkpointing.start_from import find_weights
 from loopkit.training.display.progress import Display
 from loopkit.training.display.tracking import Trackers
 from loopkit.training.distributed.process_group import Process, join
-from loopkit.training.evaluation_hook import asks
-from loopkit.training.record import record
-from loopkit.training.session import Session, TrainingResult, last_start
-from loopkit.training.setup import ResumePoint
-from loopkit.training.warnings import cautions
+from loopkit.training.distributed.watchdog import Watchdog
+from loopkit.training.evaluation_hook import has_evaluation
+from loopkit.training.record import record_run
+from loopkit.training.session import Session, TrainingResult
+from loopkit.training.trainer import Trainer
+from loopkit.training.warnings import warnings_before_training
 
 __all__ = ["TrainingResult", "train"]
 
@@ -44,101 +49,114 @@ def train(
     cache: Path | None = None,
     command: Sequence[str] | None = None,
 ) -> TrainingResult:
-    """Train a recipe.
-
-    Nothing is written before everything that can be wrong has been found right.
+    """Train a recipe. The run folder is created only after every check has passed.
 
     Args:
         recipe: The resolved recipe.
-        folder: Where the run goes; it must not exist, unless the run is resumed.
-        resume: Go on from the newest whole checkpoint.
-        accept_changed_plugins: Resume although a plugin file is no longer the one that the run was made with.
+        folder: The run folder; it must not exist, unless the run is resumed.
+        resume: Continue from the newest complete checkpoint.
+        accept_changed_plugins: Resume although a plugin file has changed since the run was made.
         console: Where progress is shown; None: standard error.
-        verbose: Let DeepSpeed speak too.
+        verbose: Show DeepSpeed's own messages.
         cache: Folder of encoded data; None: the user's.
-        command: Command line for the record; None: this process's.
+        command: Command line for the record; None: that of this process.
 
     Raises:
         RunExists: If the folder exists and the run is not resumed.
         RunBusy: If another process is training this run.
-        CheckpointProblem: If there is no whole checkpoint to resume from.
-        OtherRecipe: If the recipe, or a plugin file of it, is not the one that the run was made with.
-        OtherData: If the data is not what the run was made with.
-        ValueError: If data, sizes, patterns or devices do not fit the recipe, or a package is missing.
-        Interrupted: If a signal ended training; a checkpoint has been written.
+        CheckpointProblem: If there is no complete checkpoint to resume from.
+        OtherRecipe: If the recipe or one of its plugin files differs from that of the run.
+        OtherData: If the data differs from that of the run.
+        UserError: If data, sizes, patterns or devices do not fit the recipe, or a package is missing.
+        Interrupted: If a signal ended training; a checkpoint was written.
         Unhealthy: If ``train.health`` stopped the run.
-        WriteFailed: If the run folder could not be written to.
-        OutOfMemory: If a step or an evaluation needed more memory than there is.
+        WriteFailed: If the run folder could not be written.
+        OutOfMemory: If a step or an evaluation ran out of memory.
     """
     process = join(recipe.train.device)
     display = Display(console or Console(stderr=True), quiet=not process.first)
-    require_packages(recipe, besides=("tracker",))  # Trackers look after theirs
-    with ExitStack() as holding:
-        if resume and process.first and folder.path.is_dir():
-            holding.enter_context(held(folder))
-        start = _start(recipe, folder, process, resume, accept_changed_plugins, display)
-        run, found = _prepare(recipe, folder, process, display, start, resume, verbose, cache, command)
-        if not resume and process.first:
-            holding.enter_context(held(folder))
-        return run.train(found)
+    require_packages(recipe, besides=("tracker",))  # Trackers checks its own
+    with ExitStack() as stack:
+        # a resumed run is locked before its checkpoints are read, a new one as soon as its folder exists
+        lock = partial(stack.enter_context, held(folder) if process.first else nullcontext())
+        resume_point = None
+        if resume:
+            if folder.path.is_dir():
+                lock()
+            resume_point = _find_resume_point(recipe, folder, process, accept_changed_plugins, display)
+        else:
+            folder.refuse_existing()
+            _check_before_data(recipe)
+        trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
+        prepared = _prepare_data(recipe, folder, resume_point, display, cache)
+        build = partial(
+            build_training, recipe, folder=folder, process=process, prepared=prepared, say=display.say, verbose=verbose
+        )
+        training = build(resume_point=resume_point)
+        for message in training.describe():
+            display.say(message)
+        for message in ineffective(recipe, training.num_examples):
+            display.say(f"warning: {message}")
+        for message in warnings_before_training(recipe, process.device):
+            display.say(message)
+        if process.first:
+            record_run(training, command)
+        process.barrier()
+        if not resume:
+            lock()
+        hang_report = folder.path / f"hung-rank-{process.rank:05d}.txt"
+        watchdog = Watchdog(recipe.train.health.hang, hang_report, process.rank)
+        with Session(training, display, trackers) as session, watchdog:
+            while True:
+                trainer = Trainer(training, display, trackers, watchdog)
+                try:
+                    rewind = trainer.run()
+                finally:
+                    session.update(trainer)
+                if rewind is None:
+                    return session.result()
+                training.engine.close()
+                del training, trainer  # the next model needs their memory
+                gc.collect()
+                if process.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                training = build(resume_point=rewind_run(folder, process, rewind, display.say))
 
 
-def _prepare(
-    recipe: Recipe,
-    folder: RunFolder,
-    process: Process,
-    display: Display,
-    start: ResumePoint | None,
-    resume: bool,
-    verbose: bool,
-    cache: Path | None,
-    command: Sequence[str] | None,
-) -> tuple[Session, Ceiling]:
-    """Everything that comes before the first step; the run folder is there afterwards."""
-    if start is None and recipe.train.start_from is not None:
-        weights_in(recipe.train.start_from)  # before any data is fetched
-    if start is None:
-        preflight(recipe)
-    trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
-    tokenizer = None if start is None else run_tokenizer(recipe.data.tokenizer, start.checkpoint.path / TOKENIZER)
-    prepared = prepare(
-        recipe.data, cache=cache, splits=_splits(recipe), tokenizer=tokenizer, progress=display.preparing
-    )
-    if start is not None:
-        check_same_data(read_provenance(folder.provenance).get("data", {}), prepared)
-    run = Session(recipe, folder, process, prepared, display, trackers, verbose)
-    setup = run.begin(start, display.say)
-    found = setup.ceiling()
-    for text in ineffective(recipe, len(setup.examples)):
-        display.say(f"warning: {text}")
-    for text in cautions(recipe, process.device, found):
-        display.say(text)
-    if process.first:
-        record(setup, found, command)
-    process.barrier()
-    return run, found
-
-
-def _start(
-    recipe: Recipe, folder: RunFolder, process: Process, resume: bool, accept_changed_plugins: bool, display: Display
-) -> ResumePoint | None:
-    if not resume:
-        folder.refuse_existing()
-        return None
-    start = last_start(folder, process, display.say)
-    state = checkpoint.read_state(start.checkpoint)
-    saved = state["recipe"]
+def _find_resume_point(
+    recipe: Recipe, folder: RunFolder, process: Process, accept_changed_plugins: bool, display: Display
+) -> ResumePoint:
+    """Find the newest complete checkpoint, and check that it belongs to this recipe."""
+    point = newest_resume_point(folder, process, display.say)
+    saved = checkpoint.read_state(point.checkpoint)
     # the run's own tokenizer encodes, so options of fitting that joined the format since then have no effect
     options = {("data", "tokenizer", key) for key in recipe.values["data"]["tokenizer"]}
-    unrecorded = {path for path in options if path[-1] not in saved["data"]["tokenizer"]}
+    unrecorded = {path for path in options if path[-1] not in saved["recipe"]["data"]["tokenizer"]}
     by_content = {*located(recipe.data), *unrecorded}
-    for change in check_same(recipe.identity.completed(saved), recipe.values, by_content=by_content):
+    for change in check_same(recipe.identity.completed(saved["recipe"]), recipe.values, by_content=by_content):
         display.say(f"resumed with another way of computing; numbers may differ by rounding:{change}")
-    for change in check_plugins(state.get("components", {}), recipe.specs.values(), accept=accept_changed_plugins):
+    for change in check_plugins(saved.get("components", {}), recipe.specs.values(), accept=accept_changed_plugins):
         display.say(f"resumed with a changed plugin: {change}")
-    display.say(f"resuming {folder.path} after step {start.place.step}")
-    return start
+    display.say(f"resuming {folder.path} after step {point.state.step}")
+    return point
 
 
-def _splits(recipe: Recipe) -> list[str]:
-    return ["train", recipe.evaluate.split] if asks(recipe) else ["train"]
+def _check_before_data(recipe: Recipe) -> None:
+    """Check what a new run needs, before any data is fetched."""
+    if recipe.train.start_from is not None:
+        find_weights(recipe.train.start_from)
+    preflight(recipe)
+
+
+def _prepare_data(
+    recipe: Recipe, folder: RunFolder, resume_point: ResumePoint | None, display: Display, cache: Path | None
+) -> Prepared:
+    """Encode the splits; those of a resumed run must have the recorded content."""
+    splits = ["train", recipe.evaluate.split] if has_evaluation(recipe) else ["train"]
+    tokenizer = None
+    if resume_point is not None:
+        tokenizer = run_tokenizer(recipe.data.tokenizer, resume_point.checkpoint.path / TOKENIZER)
+    prepared = prepare(recipe.data, cache=cache, splits=splits, tokenizer=tokenizer, progress=display.preparing)
+    if resume_point is not None:
+        check_same_data(read_provenance(folder.provenance).get("data", {}), prepared)
+    return prepared

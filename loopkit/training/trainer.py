@@ -1,320 +1,245 @@
-"""The training loop: optimizer steps, and what happens between them."""
+"""The training loop: optimizer steps, and checkpoints and evaluations between them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from loopkit.components.lr import LearningRate
-from loopkit.cost.flops import StepFlops
-from loopkit.data import StepData, Steps
-from loopkit.data.batch_sizes import BatchSizes
+from loopkit.data import StepData
 from loopkit.errors import UserError
-from loopkit.recipe import Recipe
-from loopkit.runs.folder import RunFolder
 from loopkit.runs.metrics import MetricsLog
+from loopkit.training.build import Training
 from loopkit.training.checkpointing import rng
-from loopkit.training.checkpointing.checkpoint import TrainState
-from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
 from loopkit.training.display.progress import Display
 from loopkit.training.display.throughput import Throughput
 from loopkit.training.display.tracking import Trackers
-from loopkit.training.distributed.process_group import Process
 from loopkit.training.distributed.watchdog import Watchdog
-from loopkit.training.errors import EvaluationStopped, Interrupted, NotFinite, Signals, Unhealthy
-from loopkit.training.step.engine import Engine
-from loopkit.training.step.health import Event, HealthMonitor
-from loopkit.training.step.loop_sampling import LoopDraw, LoopSampler
-from loopkit.training.step.metrics import Counts, StepMetrics, StepValues, line
-from loopkit.training.step.out_of_memory import explained, smaller_step
+from loopkit.training.errors import Interrupted, NotFinite, Unhealthy
+from loopkit.training.signals import EvaluationStopped, Signals
+from loopkit.training.step.health import Event, HealthMonitor, Rewind
+from loopkit.training.step.loop_sampling import LoopDraw
+from loopkit.training.step.metrics import Counts, StepMetrics, StepValues, metrics_record
+from loopkit.training.step.out_of_memory import explain_out_of_memory, suggest_smaller_step
 
 
-@dataclass(frozen=True)
-class StepPlan:
-    """What every optimizer step is made of, as functions of its number.
-
-    Args:
-        num_steps: Optimizer steps of the whole run.
-        sizes: Batch, micro-batch, accumulation and ranks.
-        steps: Its data.
-        drawer: Its loops.
-        rate: Its learning rate.
-        flops: Its floating-point operations; None where they cannot be counted.
-    """
-
-    num_steps: int
-    sizes: BatchSizes
-    steps: Steps
-    drawer: LoopSampler
-    rate: LearningRate
-    flops: StepFlops | None
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """Who looks at a run: the user, trackers, and evaluation.
+class Trainer:
+    """Train from the state of a ``Training`` to the last step.
 
     Args:
-        display: What the user sees.
-        trackers: Where metrics also go.
-        speed: How fast it goes.
-        evaluate: Measures the model after so many steps and writes what it found.
-        evaluated: Whether that has been done for so many steps.
+        training: The run.
+        display: Shows progress to the user.
+        trackers: Receive the metrics.
         watchdog: Ends a process that makes no progress.
     """
 
-    display: Display
-    trackers: Trackers
-    speed: Throughput
-    evaluate: Callable[[int], None]
-    evaluated: Callable[[int], bool]
-    watchdog: Watchdog
+    def __init__(self, training: Training, display: Display, trackers: Trackers, watchdog: Watchdog) -> None:
+        self.recipe, self.process = training.recipe, training.process
+        self.folder, self.engine, self.plan = training.folder, training.engine, training.plan
+        self.checkpoints, self.evaluation = training.checkpoints, training.evaluation
+        self.display, self.trackers, self.watchdog = display, trackers, watchdog
+        self.state = training.state
+        self.throughput = Throughput(training.ceiling.flops_per_s * self.process.world, self.process.device)
+        self.health = HealthMonitor(self.recipe.train.health)
 
+    def run(self) -> Rewind | None:
+        """Train to the last step.
 
-class Rewind(Exception):
-    """The run is to go back to its last whole checkpoint, and on with other data.
-
-    Args:
-        event: Why.
-        sequences: Place in the stream of epochs after the data at fault.
-        rewinds: Rewinds of the run, this one included.
-    """
-
-    def __init__(self, event: Event, sequences: int, rewinds: int) -> None:
-        super().__init__(event.what)
-        self.event, self.sequences, self.rewinds = event, sequences, rewinds
-
-
-@dataclass
-class Trainer:
-    """Train from a place to the last step.
-
-    Args:
-        recipe: The resolved recipe.
-        folder: The run; it exists.
-        process: Which rank this is.
-        engine: Model, objective and optimizer, in the state of ``place``.
-        course: What the steps are made of.
-        watchers: Who looks on.
-        keeper: Writes its checkpoints.
-        place: Where the run stands.
-    """
-
-    recipe: Recipe
-    folder: RunFolder
-    process: Process
-    engine: Engine
-    course: StepPlan
-    watchers: Callbacks
-    keeper: CheckpointPolicy
-    place: TrainState
-
-    def __post_init__(self) -> None:
-        self._buffers = persistent_buffers(self.engine.module)
-        self._health = HealthMonitor(self.recipe.train.health)
-
-    def run(self) -> None:
-        """Train.
+        Returns:
+            The rewind that ``train.health`` requests; None after the last step.
 
         Raises:
-            Interrupted: If a signal asked for it; a checkpoint has been written.
-            Unhealthy: If ``train.health`` says so; the last good checkpoint stays.
-            Rewind: If ``train.health`` says so.
-            WriteFailed: If there is no room for a checkpoint; older ones stay.
-            OutOfMemory: If a step or an evaluation needs more memory than there is.
+            Interrupted: If a signal arrived; a checkpoint was written.
+            Unhealthy: If ``train.health`` stops the run; the last good checkpoint stays.
+            WriteFailed: If a checkpoint could not be written; older ones stay.
+            OutOfMemory: If a step or an evaluation ran out of memory.
         """
-        with Signals() as signals, MetricsLog(self.folder.metrics, write=self.process.first) as log:
-            if self.keeper.saved is None:  # from here on there is something to go back to
-                self.keeper.save(self.place)
-            if self.place.step > 0 and not self.watchers.evaluated(self.place.step):
-                self._evaluate_if_due(signals)
-            self.watchers.speed.start()
-            while self.place.step < self.course.num_steps:
-                with self._memory(f"step {self.place.step + 1}", smaller_step(self.recipe, self.course.sizes)):
-                    finished = self.step(signals, log)
-                if not finished:
-                    self._leave(signals)
-                with self.watchers.speed.paused():
-                    self._between_steps(signals)
+        try:
+            with (
+                self.display.running(self.plan.num_steps, self.state.step),
+                Signals() as signals,
+                MetricsLog(self.folder.metrics, write=self.process.first) as log,
+            ):
+                self._train(signals, log)
+        except Rewind as rewind:
+            return rewind.with_traceback(None)  # the traceback would keep model and engine alive
+        return None
+
+    def _train(self, signals: Signals, log: MetricsLog) -> None:
+        if self.checkpoints.newest is None:  # a rewind needs a checkpoint from the first step on
+            self.checkpoints.save(self.state)
+        if self.state.step > 0 and not self.evaluation.is_done(self.state.step):
+            self._evaluate_if_due(signals)
+        self.throughput.start()
+        while self.state.step < self.plan.num_steps:
+            with self._explain_memory(
+                f"step {self.state.step + 1}", suggest_smaller_step(self.recipe, self.plan.sizes)
+            ):
+                finished = self.step(signals, log)
+            if not finished:
+                self._leave(signals)
+            with self.throughput.paused():
+                self._between_steps(signals)
 
     def step(self, signals: Signals, log: MetricsLog) -> bool:
-        """One optimizer step; False if a signal came before its last micro-step, and all of it was taken back."""
-        before = rng.capture(self.process.device), [buffer.clone() for buffer in self._buffers]
-        number, sizes = self.place.step, self.course.sizes
-        # the cursor and not the number of the step says what is read: a rewind has moved it on
-        data = self.course.steps.step(self.place.sequences // sizes.batch)
-        draw = self.course.drawer.draw(number, sizes)
+        """Take one optimizer step.
+
+        Returns:
+            False if a signal arrived before its last micro-step; the step then has no effect.
+        """
+        generators = rng.capture(self.process.device)
+        step, sizes = self.state.step, self.plan.sizes
+        # a rewind moves the cursor past the data at fault, so the step's number does not determine the data
+        data = self.plan.data.step(self.state.sequences // sizes.batch)
+        draw = self.plan.sampler.draw(step, sizes)
         metrics = StepMetrics(shift=draw.per == "sequence")
         if data.scored == 0:
-            raise UserError(f"step {number + 1}: none of its {sizes.batch} sequences has a token to learn")
+            raise UserError(f"step {step + 1}: none of its {sizes.batch} sequences has a token to learn")
         for micro_step, batch in enumerate(data.batches()):
             loops = draw.loops(sizes, self.process.rank, micro_step)
             counts = Counts.of(batch, loops)
-            parts = sizes.accumulation * sizes.world
-            share, token_share = counts.scored * parts / data.scored, counts.tokens * parts / data.tokens
+            num_parts = sizes.accumulation * sizes.world
+            share, token_share = counts.scored * num_parts / data.scored, counts.tokens * num_parts / data.tokens
             batch = batch.to(self.process.device, non_blocking=True)
-            metrics.add(self.engine.micro_step(batch, loops, number, share, token_share), counts)
-            self.watchers.watchdog.beat()
+            metrics.add(self.engine.micro_step(batch, loops, step, share, token_share), counts)
+            self.watchdog.beat()
             if micro_step + 1 < sizes.accumulation:
                 self.engine.next_micro_step()
                 if self._signal_received(signals):
-                    self._rollback(*before)
+                    rng.restore(generators, self.process.device)
                     return False
-        self._finish_step(data, draw, metrics, log, before[1])
+        self._finish_step(data, draw, metrics, log)
         return True
 
-    def _finish_step(
-        self, data: StepData, draw: LoopDraw, metrics: StepMetrics, log: MetricsLog, buffers: list[Tensor]
-    ) -> None:
-        """Update the weights, once the numbers have been looked at; write a line."""
-        step, history = self.place.step + 1, self.place.history
-        lr = self.course.rate.at(self.place.step, self.course.num_steps)
-        logged = step % self.recipe.train.log_every == 0 or step == self.course.num_steps
-        looked_at = logged or self._health.every_step
-        values = metrics.read(self.process, self.engine.grad_norm()) if looked_at else None
-        event = None if values is None else self._health.judge(step, values, history, data.sha)
+    def _finish_step(self, data: StepData, draw: LoopDraw, metrics: StepMetrics, log: MetricsLog) -> None:
+        """Check the numbers of the step, update the weights, and log."""
+        step, history = self.state.step + 1, self.state.history
+        lr = self.plan.lr.at(self.state.step, self.plan.num_steps)
+        is_logged = step % self.recipe.train.log_every == 0 or step == self.plan.num_steps
+        values = None
+        if is_logged or self.health.checks_every_step:
+            values = metrics.read(self.process, self.engine.grad_norm())
+        event = None if values is None else self.health.check(step, values, history, data.sha)
         if event is not None and event.action != "warn":
             self._react(event, log)
             self.engine.skip()
-            return self._skip_step(draw, metrics, buffers)
+            return self._skip_step(draw, metrics)
         grad_norm = self.engine.update(lr)
         if grad_norm is not None and not math.isfinite(grad_norm):
-            self._react(self._health.lost_gradient(step, grad_norm, history, data.sha), log)
-            return self._skip_step(draw, metrics, buffers)
+            self._react(self.health.gradient_event(step, grad_norm, history, data.sha), log)
+            return self._skip_step(draw, metrics)
         if event is not None:
             self._react(event, log)
-        tokens, flops = self._advance(draw, metrics, taken=True)
-        self.place = replace(self.place, history=self._health.taken(history, values))
-        self.watchers.speed.add(tokens, flops)
-        if values is not None and logged:
+        tokens, flops = self._advance(draw, metrics, updated=True)
+        self.state = replace(self.state, history=self.health.extend(history, values))
+        self.throughput.add(tokens, flops)
+        if values is not None and is_logged:
             self._log(values, data, draw, lr, grad_norm, log)
         return None
 
     def _react(self, event: Event, log: MetricsLog) -> None:
-        """Write down what is wrong, and end this stretch of training if it says so."""
-        if event.action == "rewind":  # written once the lines after the checkpoint are gone
-            after = self.place.sequences + self.course.sizes.batch
-            raise Rewind(event, after, self.place.history.rewinds + 1)
-        log.write(event.line())
+        """Log the event, and raise if its action ends this part of the run."""
+        if event.action == "rewind":  # logged after the lines that follow the checkpoint are removed
+            next_sequence = self.state.sequences + self.plan.sizes.batch
+            raise Rewind(event, next_sequence, self.state.history.rewinds + 1)
+        log.write(event.record())
         if event.action == "stop":
-            kind = NotFinite if event.kind == "not_finite" else Unhealthy
-            raise kind(event.step, event.what, self._last)
-        done = {"warn": "warning", "skip_step": "skipped"}[event.action]
-        self.watchers.display.say(f"{done}: step {event.step}: {event.what}")
+            error = NotFinite if event.kind == "not_finite" else Unhealthy
+            raise error(event.step, event.what, self._newest_checkpoint)
+        label = {"warn": "warning", "skip_step": "skipped"}[event.action]
+        self.display.say(f"{label}: step {event.step}: {event.what}")
 
-    def _skip_step(self, draw: LoopDraw, metrics: StepMetrics, buffers: list[Tensor]) -> None:
-        """Count a step whose update was dropped, and leave no trace of it in running buffers."""
-        self._restore(buffers)
-        self._advance(draw, metrics, taken=False)
-        history = self.place.history
-        self.place = replace(self.place, history=replace(history, skips=history.skips + 1))
+    def _skip_step(self, draw: LoopDraw, metrics: StepMetrics) -> None:
+        """Count a step whose update was dropped."""
+        self._advance(draw, metrics, updated=False)
+        history = self.state.history
+        self.state = replace(self.state, history=replace(history, skips=history.skips + 1))
 
-    def _advance(self, draw: LoopDraw, metrics: StepMetrics, *, taken: bool) -> tuple[int, float | None]:
-        """Move on by one step; its tokens count where it was taken, its work in any case."""
+    def _advance(self, draw: LoopDraw, metrics: StepMetrics, *, updated: bool) -> tuple[int, float | None]:
+        """Advance the state by one step; a step without an update adds FLOPs but no tokens."""
         tokens = int(self.process.sum([float(metrics.tokens)])[0])
-        flops = None if self.course.flops is None else self.course.flops.step(draw.pairs, tokens)
-        spent = self.place.flops
-        self.place = replace(
-            self.place,
-            step=self.place.step + 1,
-            sequences=self.place.sequences + self.course.sizes.batch,
-            tokens=self.place.tokens + (tokens if taken else 0),
-            flops=None if flops is None or spent is None else spent + flops,
+        flops = None if self.plan.flops is None else self.plan.flops.step(draw.pairs, tokens)
+        total_flops = self.state.flops
+        self.state = replace(
+            self.state,
+            step=self.state.step + 1,
+            sequences=self.state.sequences + self.plan.sizes.batch,
+            tokens=self.state.tokens + (tokens if updated else 0),
+            flops=None if flops is None or total_flops is None else total_flops + flops,
         )
         return tokens, flops
 
     def _log(
         self, values: StepValues, data: StepData, draw: LoopDraw, lr: float, grad_norm: float | None, log: MetricsLog
     ) -> None:
-        sizes = self.course.sizes
-        record = line(
+        sizes = self.plan.sizes
+        record = metrics_record(
             values,
-            step=self.place.step,
+            step=self.state.step,
             total=draw.total(sizes),
             loops_mean=draw.mean,
-            backprop=draw.most_backprop(sizes),
+            backprop=draw.max_backprop(sizes),
             lr=lr,
             grad_norm=grad_norm,
-            tokens=self.place.tokens,
-            flops=self.place.flops,
-            speed=self.watchers.speed.read(),
+            tokens=self.state.tokens,
+            flops=self.state.flops,
+            throughput=self.throughput.read(),
             batch_sha=data.sha,
         )
         log.write(record)
-        self.watchers.display.step(record)
-        self.watchers.trackers.log(self.place.step, record)
+        self.display.step(record)
+        self.trackers.log(self.state.step, record)
 
     def _between_steps(self, signals: Signals) -> None:
-        """Save, leave if asked to, evaluate; in this order, so that no evaluation can cost a checkpoint."""
-        step = self.place.step
-        self.watchers.watchdog.beat()
-        if self.keeper.due(step, self.course.num_steps):
-            self.keeper.save(self.place)
-        if step < self.course.num_steps and self._signal_received(signals):
+        """Save, leave after a signal, evaluate; in this order, so that no evaluation can cost a checkpoint."""
+        step = self.state.step
+        self.watchdog.beat()
+        if self.checkpoints.is_due(step, self.plan.num_steps):
+            self.checkpoints.save(self.state)
+        if step < self.plan.num_steps and self._signal_received(signals):
             self._leave(signals)
         self._evaluate_if_due(signals)
 
     def _evaluate_if_due(self, signals: Signals) -> None:
-        step, every = self.place.step, self.recipe.evaluate.every
-        if step != self.course.num_steps and (every is None or step % every != 0):
+        step, every = self.state.step, self.recipe.evaluate.every
+        if step != self.plan.num_steps and (every is None or step % every != 0):
             return
-        before = rng.capture(self.process.device)
+        generators = rng.capture(self.process.device)
         stopped = False
         try:
             with (
-                self._memory(f"the evaluation of step {step}", "try a smaller evaluate.batch"),
-                self.watchers.watchdog.paused(),
+                self._explain_memory(f"the evaluation of step {step}", "try a smaller evaluate.batch"),
+                self.watchdog.paused(),
                 # ranks that share an evaluation must leave it together
-                signals.stopping_at_once() if self.process.world == 1 else nullcontext(),
+                signals.stopping_evaluation() if self.process.world == 1 else nullcontext(),
             ):
-                self.watchers.evaluate(step)
+                self.evaluation(step)
         except EvaluationStopped:
             stopped = True
         finally:
             self.engine.module.train()
-            rng.restore(before, self.process.device)
+            rng.restore(generators, self.process.device)
         if self.process.any(stopped):
             self._leave(signals)
-        if (found := self.keeper.evaluated(step)) is not None:
-            self.watchers.trackers.log(step, {"eval": found})
+        if (metrics := self.checkpoints.update_best(step)) is not None:
+            self.trackers.log(step, {"eval": metrics})
 
     def _leave(self, signals: Signals) -> None:
-        """Save where the run stands, and end it."""
-        self.keeper.save(self.place)
-        assert self._last is not None
-        # without a signal of its own a rank leaves because another one got it
-        signum = signals.CAUGHT[-1] if signals.wanted is None else signals.wanted
-        raise Interrupted(signum, self.place.step, self._last)
+        """Save a checkpoint and raise ``Interrupted``."""
+        self.checkpoints.save(self.state)
+        assert self._newest_checkpoint is not None
+        # a rank that received no signal leaves because another rank did
+        signum = signals.HANDLED[-1] if signals.received is None else signals.received
+        raise Interrupted(signum, self.state.step, self._newest_checkpoint)
 
     @property
-    def _last(self) -> Path | None:
-        return self.keeper.saved.path if self.keeper.saved else None
+    def _newest_checkpoint(self) -> Path | None:
+        return self.checkpoints.newest.path if self.checkpoints.newest else None
 
-    def _memory(self, where: str, remedy: str) -> AbstractContextManager[None]:
-        return explained(where, remedy, self._last)
+    def _explain_memory(self, where: str, remedy: str) -> AbstractContextManager[None]:
+        return explain_out_of_memory(where, remedy, self._newest_checkpoint)
 
     def _signal_received(self, signals: Signals) -> bool:
-        """Whether a signal came on any rank, so that all leave at the same place."""
-        return self.process.any(signals.wanted is not None)
-
-    def _rollback(self, generators: dict[str, Tensor], buffers: list[Tensor]) -> None:
-        """Undo what the micro-steps of an unfinished step changed besides gradients."""
-        rng.restore(generators, self.process.device)
-        self._restore(buffers)
-
-    def _restore(self, buffers: list[Tensor]) -> None:
-        with torch.no_grad():
-            for buffer, old in zip(self._buffers, buffers, strict=True):
-                buffer.copy_(old)
-
-
-def persistent_buffers(module: torch.nn.Module) -> list[Tensor]:
-    """Buffers that are part of the state and so may change in training: running scales and the like."""
-    saved = module.state_dict(keep_vars=True)
-    return [buffer for name, buffer in module.named_buffers() if name in saved]
+        """Whether any rank received a signal, so that all ranks leave at the same step."""
+        return self.process.any(signals.received is not None)

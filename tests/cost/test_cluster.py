@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from loopkit.cost.cluster import COUNTS, MEMORY_SHARE, Cluster, Work, layouts, seconds
-from loopkit.cost.hardware import accelerator
 from loopkit.cost.memory import BUCKET, Activations, States
 from loopkit.report import console
 from loopkit.report.tables.cluster import cluster_report, fastest
@@ -127,10 +126,3 @@ def test_the_fastest_that_fits_is_shown_for_every_number_of_gpus() -> None:
     text = shown.getvalue()
     assert "memory on each of 64 GPUs" in text
     assert "1024" in text
-
-
-def test_accelerators_by_name() -> None:
-    assert accelerator("h100").memory == 80e9
-    assert accelerator("rtx4090") == accelerator("RTX 4090")
-    with pytest.raises(ValueError, match=r"--gpu tpu: not in the table; give --flops and --memory.* H100,"):
-        accelerator("tpu")

@@ -276,7 +276,7 @@ def test_start_from_a_wrong_path_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"does not exist; name a run"):
         fit(recipe(tmp_path, start_from=str(tmp_path / "none")), tmp_path / "run")
     folder = write(tmp_path / "ouro")
-    with pytest.raises(ValueError, match=r"is a published folder and no run; .*loopkit import"):
+    with pytest.raises(ValueError, match=r"is a published model, not a run; .*loopkit import"):
         fit(recipe(tmp_path, start_from=str(folder)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

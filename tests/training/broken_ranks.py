@@ -16,11 +16,11 @@ from typing import Any
 STAGES = {
     "joining": ("loopkit.training.train", "join"),
     "preparing data": ("loopkit.training.train", "prepare"),
-    "engine start": ("loopkit.training.setup", "Setup.engine"),
+    "engine start": ("loopkit.training.build", "build_engine"),
     "first step": ("loopkit.training.trainer", "Trainer.step"),
-    "evaluation": ("loopkit.training.evaluation_hook", "Measurement._evaluate"),
-    "writing a checkpoint": ("loopkit.training.checkpointing.checkpoint_policy", "Keeper.save"),
-    "end": ("loopkit.training.session", "Session._end"),
+    "evaluation": ("loopkit.training.evaluation_hook", "EvaluationHook._evaluate"),
+    "writing a checkpoint": ("loopkit.training.checkpointing.checkpoint_policy", "CheckpointPolicy.save"),
+    "end": ("loopkit.training.session", "Session.__exit__"),
 }
 """Where each stage begins: the function before which the rank breaks."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from loopkit.cost.ceiling import recipe_ceiling
+from loopkit.cost.hardware import recipe_ceiling
 from loopkit.recipe import Recipe, load_recipe
 from tests.overriding import latest
 from tests.training.runs import fit
@@ -77,10 +77,10 @@ def whole(recipe: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quick() -> Iterator[None]:
-    """One thread, and no half second of measuring what the processor can do."""
+def fast_process() -> Iterator[None]:
+    """Use one thread, and a constant instead of the measured matmul rate."""
     torch.set_num_threads(1)
     recipe_ceiling.cache_clear()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("loopkit.cost.ceiling.matmul_rate", lambda *_: 1e12)
+        patched.setattr("loopkit.cost.hardware.measure_matmul_rate", lambda *_: 1e12)
         yield

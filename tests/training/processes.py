@@ -41,9 +41,9 @@ SERVER.set_forkserver_preload([__spec__.name if __spec__ else __name__])
 def _train(recipe: Path, overrides: tuple[str, ...], folder: Path, resume: bool, place: dict[str, str]) -> None:
     os.environ.update(place)
     torch.set_num_threads(1)
-    import loopkit.cost.ceiling as ceiling
+    import loopkit.cost.hardware as hardware
 
-    ceiling.matmul_rate = lambda *_: 1e12  # half a second of measuring is of no use here
+    hardware.measure_matmul_rate = lambda *_: 1e12  # half a second of measuring is of no use here
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
         try:
             fit(load_recipe(recipe, (), overrides), folder, resume=resume)

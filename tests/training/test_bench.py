@@ -46,9 +46,9 @@ def test_steps_are_whole_and_all_alike(recipe: Recipe, monkeypatch: pytest.Monke
     monkeypatch.setattr(Engine, "micro_step", watched)
     monkeypatch.setattr(Engine, "update", counted)
     said: list[str] = []
-    found = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2, told=said.append)
+    found = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2, say=said.append)
     mean = round(recipe.train.schedule.build().mean)
-    assert seen == [(timing.LATE + step, mean) for step in range(3) for _ in range(4)], "one to warm up, and two"
+    assert seen == [(timing.LATE_STEP + step, mean) for step in range(3) for _ in range(4)], "one to warm up, and two"
     assert len(updates) == 3
     assert said[0] == f"one step to warm up and 2 to time, each of 8 sequences at {mean} loops"
     assert [text.split(":")[0] for text in said[1:]] == ["warm-up", "step 1 of 2", "step 2 of 2"]
@@ -72,9 +72,9 @@ def test_a_regularizer_that_begins_late_is_timed(recipe: Recipe, monkeypatch: py
 
 def test_figures_follow_from_the_clock(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     lasted = iter([9.0, 2.0, 4.0, 3.0])
-    monkeypatch.setattr(timing, "_step", lambda *_: next(lasted))
+    monkeypatch.setattr(timing, "_time_step", lambda *_: next(lasted))
     rates = iter([5e6, 8e6])
-    monkeypatch.setattr(timing, "matmul_rate", lambda *_: next(rates))
+    monkeypatch.setattr("loopkit.cost.hardware.measure_matmul_rate", lambda *_: next(rates))
     found = timing.bench(recipe, join("cpu"), vocabulary=50, loops=3, steps=3)
     assert found["step_s"] == {"median": 3.0, "min": 2.0, "max": 4.0}
     assert found["tokens_per_s"] == pytest.approx(8 * 16 / 3.0)
@@ -91,7 +91,7 @@ def test_too_little_memory_is_said_as_in_training(recipe: Recipe, monkeypatch: p
     def full(*_: object) -> float:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    monkeypatch.setattr(timing, "_step", full)
+    monkeypatch.setattr(timing, "_time_step", full)
     with pytest.raises(OutOfMemory, match=r"the micro-batch is 2: try --set train\.micro_batch=1"):
         timing.bench(recipe, join("cpu"), vocabulary=50)
 

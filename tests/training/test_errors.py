@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.training.errors import EvaluationStopped, Interrupted, NotFinite, Signals
+from loopkit.training.errors import Interrupted, NotFinite
+from loopkit.training.signals import EvaluationStopped, Signals
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_noted_and_the_second_ends_the_program(signum: signal.Signals) -> None:
     before = signal.getsignal(signum)
     with Signals() as signals:
-        assert signals.wanted is None
+        assert signals.received is None
         os.kill(os.getpid(), signum)
-        assert signals.wanted == signum
+        assert signals.received == signum
         with pytest.raises(SystemExit) as ended:
             os.kill(os.getpid(), signum)
         assert ended.value.code == 128 + signum
@@ -27,17 +28,17 @@ def test_the_first_signal_is_noted_and_the_second_ends_the_program(signum: signa
 
 def test_inside_of_an_evaluation_the_first_signal_stops_it() -> None:
     with Signals() as signals:
-        with pytest.raises(EvaluationStopped), signals.stopping_at_once():
+        with pytest.raises(EvaluationStopped), signals.stopping_evaluation():
             os.kill(os.getpid(), signal.SIGTERM)
-        assert signals.wanted == signal.SIGTERM
-        with pytest.raises(EvaluationStopped), signals.stopping_at_once():
+        assert signals.received == signal.SIGTERM
+        with pytest.raises(EvaluationStopped), signals.stopping_evaluation():
             raise AssertionError("an evaluation must not begin once stopping is wanted")
 
 
 def test_a_thread_leaves_signals_alone() -> None:
     def work() -> None:
         with Signals() as signals:
-            found.append(signals.wanted)
+            found.append(signals.received)
 
     found: list[int | None] = []
     before = signal.getsignal(signal.SIGINT)

@@ -125,7 +125,7 @@ def test_a_file_that_was_put_there_is_not_read(recipe: Maker, whole: Path, tmp_p
 @pytest.mark.parametrize("state", [[], {}, {"step": 8}, {"step": 8, "data": 3}])
 def test_a_state_that_says_too_little_is_named(tmp_path: Path, state: Any) -> None:
     (tmp_path / "state.json").write_text(json.dumps(state))
-    with pytest.raises(CheckpointProblem, match=r"state\.json does not hold the state of a run"):
+    with pytest.raises(CheckpointProblem, match=r"state\.json does not contain the state of a run"):
         saving.read_state(Checkpoint(tmp_path, 8))
 
 

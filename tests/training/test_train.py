@@ -20,7 +20,7 @@ from loopkit.runs.resolved import recorded_origins
 from loopkit.studies.runs import INITIAL_FILES
 from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
 from loopkit.training.errors import NotFinite
-from loopkit.training.evaluation_hook import asks
+from loopkit.training.evaluation_hook import has_evaluation
 from loopkit.training.step.engine import Engine
 from tests.training.conftest import Maker
 from tests.training.runs import assert_same_bits, fit, lines, tensors
@@ -109,8 +109,8 @@ def test_texts_may_be_left_to_eval(recipe: Maker, tmp_path: Path) -> None:
     (file,) = RunFolder(tmp_path / "run").evaluations.iterdir()
     assert "loss" in json.loads(file.read_text())["depths"][0]
     assert "gsm8k" not in file.read_text()
-    assert asks(asked)
-    assert not asks(
+    assert has_evaluation(asked)
+    assert not has_evaluation(
         recipe("evaluate.tasks={perplexity: false, math: {path: nowhere.jsonl}}", "evaluate.generation=eval")
     )
     with pytest.raises(UserError, match="there is no such file"):

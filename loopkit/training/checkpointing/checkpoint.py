@@ -1,4 +1,4 @@
-"""Everything a run needs to go on as if it had never stopped, to and from a checkpoint folder."""
+"""Save and load checkpoints, which contain everything that an exact resume needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ from loopkit.runs.folder import RunFolder
 from loopkit.runs.provenance import origins
 from loopkit.training.checkpointing import rng
 from loopkit.training.checkpointing.collective_write import CollectiveWrite
-from loopkit.training.checkpointing.optimizer_state import load_optimizer_state, optimizer_state, whole_parameters
+from loopkit.training.checkpointing.optimizer_state import (
+    gather_optimizer_state,
+    gathered_parameters,
+    load_optimizer_state,
+)
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.step.engine import Engine
 from loopkit.training.step.health import History
@@ -41,16 +45,16 @@ from loopkit.training.step.health import History
 
 @dataclass(frozen=True)
 class TrainState:
-    """Where a run stands.
+    """The progress of a run.
 
     Args:
         step: Optimizer steps done.
-        sequences: Place in the stream of epochs: the data cursor, with the seed the sampler's whole state. A rewind
-            moves it on past the data that it leaves out.
+        sequences: The data cursor: position in the stream of epochs. With the seed it determines the state of the data
+            sampler. A rewind moves it past the data that it leaves out.
         tokens: Real tokens trained on.
-        micro: Sequences per forward pass, which ``micro_batch: auto`` must not choose anew.
-        flops: Floating-point operations spent; None where they cannot be counted.
-        history: What verdicts on the health of a step remember.
+        micro: Sequences per forward pass, which ``micro_batch: auto`` keeps after a resume.
+        flops: Floating-point operations spent; None if they cannot be counted.
+        history: Recent losses, skips and rewinds, for the health checks.
     """
 
     step: int
@@ -63,64 +67,66 @@ class TrainState:
 
 def save(
     folder: RunFolder,
-    place: TrainState,
+    state: TrainState,
     *,
     recipe: Recipe,
     engine: Engine,
     tokenizer: Tokenizer,
     process: Process,
     generators: Mapping[str, Tensor],
-    last: Path | None = None,
+    previous: Path | None = None,
 ) -> Checkpoint:
-    """Write a checkpoint; every rank must call this together.
+    """Write a checkpoint; all ranks must call this together.
 
     Args:
         folder: The run.
-        place: Where it stands.
+        state: Its progress.
         recipe: The resolved recipe.
         engine: Weights and optimizer state.
-        tokenizer: Saved along, so that a checkpoint can be used alone.
-        process: Which rank this is.
-        generators: State of this rank's random number generators at this place.
-        last: The checkpoint before, for the message where this one cannot be written.
+        tokenizer: Saved with it, so that a checkpoint is self-contained.
+        process: This rank.
+        generators: State of this rank's random number generators.
+        previous: The checkpoint before, for the message if this one cannot be written.
 
     Raises:
-        WriteFailed: On every rank, if a file could not be written on any; nothing of this checkpoint is left.
+        WriteFailed: On every rank, if any rank could not write a file; the partial checkpoint is removed.
     """
-    partial = partial_checkpoint(folder.checkpoints, place.step)
-    attempt = CollectiveWrite(process, partial, step=place.step, what="the checkpoint", checkpoint=last)
-    attempt.first(begin_checkpoint, folder.checkpoints, place.step)
-    attempt.agree()
-    attempt.here(save_file, dict(generators), partial / _generators(process.rank))
-    state = optimizer_state(engine)
-    with whole_parameters(engine):
-        attempt.first(_save_model, engine, partial)
-    attempt.first(save_file, state, partial / OPTIMIZER)
-    attempt.first(tokenizer.save, partial / TOKENIZER)
-    attempt.first(write_text, partial / RESOLVED, recipe.to_yaml())
-    attempt.first(write_json, partial / STATE, _facts(place, recipe, process))
-    attempt.agree()
-    attempt.first(publish_checkpoint, partial, place.step)
-    attempt.agree()
-    return Checkpoint(folder.checkpoint(place.step), place.step)
+    partial = partial_checkpoint(folder.checkpoints, state.step)
+    write = CollectiveWrite(process, partial, step=state.step, what="the checkpoint", checkpoint=previous)
+    write.on_first_rank(begin_checkpoint, folder.checkpoints, state.step)
+    write.check()
+    write.on_this_rank(save_file, dict(generators), partial / _generators_file(process.rank))
+    optimizer = gather_optimizer_state(engine)
+    with gathered_parameters(engine):
+        write.on_first_rank(_save_model, engine, partial)
+    write.on_first_rank(save_file, optimizer, partial / OPTIMIZER)
+    write.on_first_rank(tokenizer.save, partial / TOKENIZER)
+    write.on_first_rank(write_text, partial / RESOLVED, recipe.to_yaml())
+    write.on_first_rank(write_json, partial / STATE, _state_json(state, recipe, process))
+    write.check()
+    write.on_first_rank(publish_checkpoint, partial, state.step)
+    write.check()
+    return Checkpoint(folder.checkpoint(state.step), state.step)
 
 
 def _save_model(engine: Engine, partial: Path) -> None:
     save_weights(engine.module.model, partial / WEIGHTS)
-    if own := _own_state(engine.module.objective):
-        save_file(own, partial / OBJECTIVE)
+    objective = engine.module.objective.state_dict()
+    if objective:
+        tensors = {name: value.detach().cpu().contiguous() for name, value in objective.items()}
+        save_file(tensors, partial / OBJECTIVE)
 
 
-def _facts(place: TrainState, recipe: Recipe, process: Process) -> dict[str, Any]:
-    """The plain part of a checkpoint."""
+def _state_json(state: TrainState, recipe: Recipe, process: Process) -> dict[str, Any]:
+    """Content of ``state.json``."""
     return {
-        "step": place.step,
-        "data": {"sequences": place.sequences, "seed": recipe.seed},
-        "schedule": recipe.train.schedule.plain() | {"seed": recipe.seed, "next_step": place.step},
-        "tokens": place.tokens,
-        "flops": place.flops,
-        "micro_batch": place.micro,
-        "history": asdict(place.history),
+        "step": state.step,
+        "data": {"sequences": state.sequences, "seed": recipe.seed},
+        "schedule": recipe.train.schedule.plain() | {"seed": recipe.seed, "next_step": state.step},
+        "tokens": state.tokens,
+        "flops": state.flops,
+        "micro_batch": state.micro,
+        "history": asdict(state.history),
         "world": process.world,
         "recipe": recipe.values,
         "components": origins(recipe.specs.values()),
@@ -128,30 +134,32 @@ def _facts(place: TrainState, recipe: Recipe, process: Process) -> dict[str, Any
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The plain part of a checkpoint: step, cursor, tokens, ranks, recipe.
+    """Read ``state.json`` of a checkpoint: step, data cursor, tokens, ranks, recipe.
 
     Raises:
-        CheckpointProblem: If it is not readable, something is missing in it, or it holds weights alone, as that of an
-            imported model does.
+        CheckpointProblem: If it is not readable or not complete, or the checkpoint contains weights only, as that of
+            an imported model does.
     """
     path = checkpoint.path / STATE
     if not path.is_file():
         raise CheckpointProblem(
-            f"{checkpoint.path} holds weights and no state of training, so there is nothing to resume; "
+            f"{checkpoint.path} contains weights but no training state, so it cannot be resumed; "
             f"start a new run from it with train.start_from"
         )
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        place_of(state), state["recipe"]["train"]["loops_per"]
+        train_state_of(state), state["recipe"]["train"]["loops_per"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointProblem(f"{path} does not hold the state of a run: {type(error).__name__}: {error}") from error
+        raise CheckpointProblem(
+            f"{path} does not contain the state of a run: {type(error).__name__}: {error}"
+        ) from error
     return state
 
 
-def place_of(state: Mapping[str, Any]) -> TrainState:
-    """Where the run stood."""
-    known = state.get("history", {})  # checkpoints from before there was one
-    history = History(tuple(known.get("losses", ())), known.get("skips", 0), known.get("rewinds", 0))
+def train_state_of(state: Mapping[str, Any]) -> TrainState:
+    """Convert the content of ``state.json`` to a ``TrainState``."""
+    saved = state.get("history", {})  # absent in the oldest checkpoints
+    history = History(tuple(saved.get("losses", ())), saved.get("skips", 0), saved.get("rewinds", 0))
     return TrainState(
         step=state["step"],
         sequences=state["data"]["sequences"],
@@ -163,41 +171,43 @@ def place_of(state: Mapping[str, Any]) -> TrainState:
 
 
 def load_parameters(checkpoint: Checkpoint, model: nn.Module, objective: nn.Module) -> None:
-    """Weights and buffers, before DeepSpeed takes the parameters over.
+    """Load weights and buffers, before DeepSpeed wraps the model.
 
     Raises:
-        CheckpointProblem: If the state of the objective is not readable, or not of this objective.
-        WeightsError: If the weights are not.
+        CheckpointProblem: If the state of the objective is not readable or belongs to another objective.
+        WeightsError: The same for the weights.
     """
     load_weights(model, checkpoint.path / WEIGHTS)
     if checkpoint.holds(OBJECTIVE):
         try:
             objective.load_state_dict(_tensors(checkpoint, OBJECTIVE))
         except RuntimeError as error:
-            raise CheckpointProblem(f"{checkpoint.path / OBJECTIVE} is not of this objective: {error}") from error
+            raise CheckpointProblem(f"{checkpoint.path / OBJECTIVE} belongs to another objective: {error}") from error
 
 
 def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process) -> bool:
-    """Optimizer state, and the generators of this rank.
+    """Load the optimizer state and the random generators of this rank.
 
     Returns:
-        Whether this rank had generators to restore; a rank that the saved run did not have keeps those of its seed.
+        Whether the checkpoint contains generators of this rank; if not, they keep their seed.
 
     Raises:
-        CheckpointProblem: If a file is not what it should be.
+        CheckpointProblem: If a file is damaged.
     """
     load_optimizer_state(engine, _tensors(checkpoint, OPTIMIZER))
-    if not checkpoint.holds(name := _generators(process.rank)):
+    if not checkpoint.holds(name := _generators_file(process.rank)):
         return False
     try:
         rng.restore(_tensors(checkpoint, name), process.device)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise CheckpointProblem(f"{checkpoint.path / name} does not hold the state of generators: {error}") from error
+        raise CheckpointProblem(
+            f"{checkpoint.path / name} does not contain the state of random generators: {error}"
+        ) from error
     return True
 
 
 def _tensors(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:
-    """The tensors of a file; safetensors holds numbers and nothing that could be executed."""
+    """Read a file; safetensors contains no executable code."""
     path = checkpoint.path / name
     try:
         return load_file(path)
@@ -205,9 +215,5 @@ def _tensors(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:
         raise CheckpointProblem(f"{path} is not a readable safetensors file: {error}") from error
 
 
-def _generators(rank: int) -> str:
+def _generators_file(rank: int) -> str:
     return f"generators-{rank:05d}.safetensors"
-
-
-def _own_state(objective: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in objective.state_dict().items()}

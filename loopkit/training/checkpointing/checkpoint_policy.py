@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are written, and which of them stay."""
+"""The rule by which checkpoints are written and removed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from loopkit.training.step.engine import Engine
 
 @dataclass
 class CheckpointPolicy:
-    """Write checkpoints; the newest few stay, and the best.
+    """Write checkpoints; keep the newest few and the best.
 
     Args:
         recipe: The resolved recipe.
         folder: The run.
-        process: Which rank this is; the first one removes.
-        tokenizer: Saved along.
-        engine: What is saved.
-        say: Prints a sentence.
-        saved: The newest checkpoint of the run, if there is one.
+        process: This rank; the first rank removes checkpoints.
+        tokenizer: Saved with each checkpoint.
+        engine: Model and optimizer to save.
+        say: Prints a message.
+        newest: The newest checkpoint of the run, if there is one.
     """
 
     recipe: Recipe
@@ -42,41 +42,43 @@ class CheckpointPolicy:
     tokenizer: Tokenizer
     engine: Engine
     say: Callable[[str], None]
-    saved: Checkpoint | None = None
+    newest: Checkpoint | None = None
 
-    def due(self, step: int, num_steps: int) -> bool:
-        """Whether a checkpoint is written after so many steps: before every evaluation, where the best is to stay."""
+    def is_due(self, step: int, num_steps: int) -> bool:
+        """Whether a checkpoint is due after ``step``; if the best one is kept, also before every evaluation."""
         settings = self.recipe.train.checkpoint
-        at = [settings.every] if settings.best.figure is None else [settings.every, self.recipe.evaluate.every]
-        return step == num_steps or any(every is not None and step % every == 0 for every in at)
+        intervals = [settings.every]
+        if settings.best.figure is not None:
+            intervals.append(self.recipe.evaluate.every)
+        return step == num_steps or any(every is not None and step % every == 0 for every in intervals)
 
-    def save(self, place: TrainState) -> None:
-        """Write a checkpoint, unless this very place has one; then remove what need not stay.
+    def save(self, state: TrainState) -> None:
+        """Write a checkpoint, unless this step has one; then remove old ones.
 
         Raises:
             NotFinite: If a weight is not finite on any rank.
-            WriteFailed: If it cannot be written; older ones stay.
+            WriteFailed: If it could not be written; older ones stay.
         """
-        if self.saved is not None and self.saved.step == place.step:
+        if self.newest is not None and self.newest.step == state.step:
             return
-        last = self.saved.path if self.saved else None
+        previous = self.newest.path if self.newest else None
         finite = [parameter.detach().isfinite().all() for parameter in self.engine.module.parameters()]
         if self.process.any(not torch.stack(finite).all()):
-            raise NotFinite(place.step, "a weight is not finite", last)
-        self.saved = checkpoint.save(
+            raise NotFinite(state.step, "a weight is not finite", previous)
+        self.newest = checkpoint.save(
             self.folder,
-            place,
+            state,
             recipe=self.recipe,
             engine=self.engine,
             tokenizer=self.tokenizer,
             process=self.process,
             generators=rng.capture(self.process.device),
-            last=last,
+            previous=previous,
         )
-        self.prune(place.step)
+        self.prune(state.step)
 
     def prune(self, step: int) -> None:
-        """Remove the checkpoints that need not stay; one that cannot be removed is left, with a word."""
+        """Remove old checkpoints; a failure to remove one is a warning."""
         if not self.process.first:
             return
         settings = self.recipe.train.checkpoint
@@ -86,32 +88,32 @@ class CheckpointPolicy:
         except OSError as error:
             self.say(f"warning: an old checkpoint could not be removed: {error}")
 
-    def evaluated(self, step: int) -> Mapping[str, Any] | None:
-        """See whether the checkpoint of an evaluation is the best so far.
+    def update_best(self, step: int) -> Mapping[str, Any] | None:
+        """Compare the evaluation of a step with the best so far, and mark its checkpoint if it is better.
 
         Returns:
-            What the evaluation found at each depth, on the first rank; None where there was none.
+            The metrics at each depth, on the first rank; None if there is no evaluation of this step.
         """
         results = results_of(self.folder, step) if self.process.first else []
         if not results:
             return None
-        newest = max(results, key=lambda path: path.stat().st_mtime_ns)
-        rows = json.loads(newest.read_text(encoding="utf-8"))["depths"]
-        self._mark(step, rows)
+        path = max(results, key=lambda path: path.stat().st_mtime_ns)
+        rows = json.loads(path.read_text(encoding="utf-8"))["depths"]
+        self._update_best(step, rows)
         return {
             str(row["depth"]): {name: row[name] for name in row if name not in ("depth", "trained")} for row in rows
         }
 
-    def _mark(self, step: int, rows: list[dict[str, Any]]) -> None:
+    def _update_best(self, step: int, rows: list[dict[str, Any]]) -> None:
         settings = self.recipe.train.checkpoint.best
-        if settings.figure is None or self.saved is None or self.saved.step != step:
+        if settings.figure is None or self.newest is None or self.newest.step != step:
             return
         try:
             depth, value = figure_of(rows, settings.figure, settings.depth)
-        except ValueError as problem:  # a figure may be absent because it was not finite
+        except ValueError as problem:  # a figure is absent if it was not finite
             self.say(f"warning: the checkpoint of step {step} is not compared: {problem}")
             return
-        mark = BestFigure(step, settings.figure, depth, value)
-        if better(mark, read_best(self.folder.checkpoints, settings.figure, step), settings.goal):
-            write_best(self.folder.checkpoints, mark)
+        candidate = BestFigure(step, settings.figure, depth, value)
+        if better(candidate, read_best(self.folder.checkpoints, settings.figure, step), settings.goal):
+            write_best(self.folder.checkpoints, candidate)
             self.prune(step)

@@ -1,4 +1,4 @@
-"""Writing on several ranks at once: what fails on one of them fails on all, at the same place."""
+"""Write files on several ranks; a failure on one rank is raised on all ranks at the same point."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from loopkit.training.errors import WriteFailed
 
 
 class CollectiveWrite:
-    """Fill a folder together. A rank whose write fails goes on as far as the next ``agree``, where all of them stop:
-    so none waits for another that has gone.
+    """Fill a folder from several ranks.
+
+    A rank whose write fails continues to the next ``check``, where all ranks raise, so that none waits for another.
 
     Args:
-        process: Which rank this is.
-        folder: What is filled; removed by the first rank where anything failed, because a full disk needs the room.
+        process: This rank.
+        folder: The folder; removed after a failure, because a full disk needs the space.
         step: Optimizer steps done.
-        what: What is written, in words.
+        what: Name of what is written, for the message.
         checkpoint: The newest checkpoint, if there is one.
     """
 
@@ -31,28 +32,28 @@ class CollectiveWrite:
         self.step, self.what, self.checkpoint = step, what, checkpoint
         self.error: Exception | None = None
 
-    def here(self, write: Callable[..., Any], *args: Any) -> None:
-        """Write something on this rank."""
+    def on_this_rank(self, write: Callable[..., Any], *args: Any) -> None:
+        """Call a function on this rank, unless an earlier one failed."""
         if self.error is None:
             try:
                 write(*args)
             except (OSError, SafetensorError) as error:
                 self.error = error
 
-    def first(self, write: Callable[..., Any], *args: Any) -> None:
-        """Write something on the first rank."""
+    def on_first_rank(self, write: Callable[..., Any], *args: Any) -> None:
+        """Call a function on the first rank."""
         if self.process.first:
-            self.here(write, *args)
+            self.on_this_rank(write, *args)
 
-    def agree(self) -> None:
-        """Wait for all ranks.
+    def check(self) -> None:
+        """Wait for all ranks, and raise if a write failed.
 
         Raises:
-            WriteFailed: On every rank, if a write failed on any.
+            WriteFailed: On every rank, if a write failed on any rank.
         """
         if not self.process.any(self.error is not None):
             return
         if self.process.first:
-            with suppress(OSError):  # it has no name that counts, and the next attempt removes it
+            with suppress(OSError):  # a partial folder is ignored, and removed by the next write
                 remove_folder(self.folder)
         raise WriteFailed(self.step, self.what, self.error, self.checkpoint) from self.error

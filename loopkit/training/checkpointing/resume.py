@@ -1,4 +1,4 @@
-"""What may change between the two halves of a run, and the difference in words where too much did."""
+"""Check that a resumed run has the recipe and the plugin files that it was made with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FREE: tuple[Path, ...] = (
     ("extends",),
     ("profiles",),
 )
-"""Values that a resumed run may have anew: how long, what is kept and measured, what is done about trouble."""
+"""Values that may change when a run is resumed: its length, checkpoints, evaluation, trackers, health checks."""
 
 COMPUTED: tuple[Path, ...] = (
     ("train", "device"),
@@ -34,72 +34,71 @@ COMPUTED: tuple[Path, ...] = (
     ("train", "checkpointing"),
     ("train", "deepspeed"),
 )
-"""Values that change how the same numbers are computed: allowed, but the rest of the run differs by rounding."""
+"""Values that change how the same numbers are computed: allowed, but later numbers differ by rounding."""
 
 ABSENT = object()
 
 
 class OtherRecipe(UserError):
-    """The recipe is not the one the run was made with."""
+    """The recipe is not the one that the run was made with."""
 
 
-def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[Path, tuple[Any, Any]]:
-    """Every leaf in which two resolved recipes differ, with both values."""
-    return dict(_differences(saved, wanted, ()))
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[Path, tuple[Any, Any]]:
+    """Return every leaf in which two resolved recipes differ, with both values."""
+    return dict(_differences(saved, current, ()))
 
 
-def _differences(saved: Any, wanted: Any, path: Path) -> Iterator[tuple[Path, tuple[Any, Any]]]:
-    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
-        for key in dict.fromkeys([*saved, *wanted]):
-            yield from _differences(saved.get(key, ABSENT), wanted.get(key, ABSENT), (*path, key))
-    elif saved != wanted:
-        yield path, (saved, wanted)
+def _differences(saved: Any, current: Any, path: Path) -> Iterator[tuple[Path, tuple[Any, Any]]]:
+    if isinstance(saved, Mapping) and isinstance(current, Mapping):
+        for key in dict.fromkeys([*saved, *current]):
+            yield from _differences(saved.get(key, ABSENT), current.get(key, ABSENT), (*path, key))
+    elif saved != current:
+        yield path, (saved, current)
 
 
-def check_same(saved: Mapping[str, Any], wanted: Mapping[str, Any], *, by_content: Collection[Path] = ()) -> list[str]:
-    """Let a run go on if its recipe is still the same experiment.
+def check_same(saved: Mapping[str, Any], current: Mapping[str, Any], *, by_content: Collection[Path] = ()) -> list[str]:
+    """Check that a recipe is still the same experiment.
 
     Args:
         saved: Values of the run's recipe, completed with the options that were added since (``Identity.completed``).
-        wanted: Values of the recipe now.
-        by_content: Keys, each with everything below it, that somebody else compares: what they name counts, and not
-            where it lies.
+        current: Values of the recipe now.
+        by_content: Keys to ignore, each with everything below it: the content that they name is compared elsewhere.
 
     Returns:
-        The changes that are allowed but alter how numbers are computed, in words.
+        Descriptions of the allowed changes that alter how numbers are computed.
 
     Raises:
-        OtherRecipe: If anything else changed, with the difference.
+        OtherRecipe: If anything else changed; the message lists the differences.
     """
-    found = {path: pair for path, pair in differences(saved, wanted).items() if not _under(path, by_content)}
-    refused = {path: pair for path, pair in found.items() if not _under(path, FREE + COMPUTED)}
+    changes = {path: pair for path, pair in differences(saved, current).items() if not _under(path, by_content)}
+    refused = {path: pair for path, pair in changes.items() if not _under(path, FREE + COMPUTED)}
     # one draw for each micro-step: another micro-batch is another experiment
-    if ("train", "micro_batch") in found and wanted["train"]["loops_per"] == "micro_step":
-        refused[("train", "micro_batch")] = found["train", "micro_batch"]
+    if ("train", "micro_batch") in changes and current["train"]["loops_per"] == "micro_step":
+        refused[("train", "micro_batch")] = changes["train", "micro_batch"]
     if refused:
-        lines = "\n".join(_line(path, *pair) for path, pair in refused.items())
+        lines = "\n".join(_format_change(path, *pair) for path, pair in refused.items())
         raise OtherRecipe(
             "this is not the recipe that the run was made with:\n"
             f"{lines}\n"
             "--resume accepts changes to steps, evaluation and trackers; "
             "give another experiment another name with --name"
         )
-    return [_line(path, *pair) for path, pair in found.items() if _under(path, COMPUTED)]
+    return [_format_change(path, *pair) for path, pair in changes.items() if _under(path, COMPUTED)]
 
 
 def check_plugins(recorded: Mapping[str, str], specs: Iterable[Spec], *, accept: bool) -> list[str]:
-    """Let a run go on if its plugin files are those that it was made with, or if the user accepts that they are not.
+    """Check that the plugin files of a run are unchanged, or that the user accepts the changes.
 
     Args:
-        recorded: Who brought each component by ``kind name``, as the checkpoint has it.
+        recorded: Origin of each component by ``kind name``, from the checkpoint.
         specs: The components of the recipe.
         accept: Whether ``--accept-changed-plugins`` was given.
 
     Returns:
-        The changes that were accepted, in words.
+        Descriptions of the accepted changes.
 
     Raises:
-        OtherRecipe: If a file has changed and that was not accepted.
+        OtherRecipe: If a file has changed and ``accept`` is false.
     """
     changes = changed_components(recorded, specs)
     if changes and not accept:
@@ -115,8 +114,8 @@ def _under(path: Path, roots: Collection[Path]) -> bool:
     return any(path[: len(root)] == root for root in roots)
 
 
-def _line(path: Path, saved: Any, wanted: Any) -> str:
+def _format_change(path: Path, saved: Any, current: Any) -> str:
     def text(value: Any) -> str:
         return "(absent)" if value is ABSENT else repr(value)
 
-    return f"  {'.'.join(map(str, path))}: {text(saved)} in the run, {text(wanted)} now"
+    return f"  {'.'.join(map(str, path))}: {text(saved)} in the run, {text(current)} now"

@@ -1,4 +1,4 @@
-"""First weights that another run has left."""
+"""Initial weights from another run (``train.start_from``)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from loopkit.runs.checkpoint import MANIFEST, WEIGHTS, Checkpoint, newest_checkp
 from loopkit.runs.folder import RunFolder
 
 
-def weights_in(path: Path) -> Path:
-    """The weights file that a path stands for.
+def find_weights(path: Path) -> Path:
+    """Find the weights file that a path denotes.
 
     Args:
-        path: A weights file, a checkpoint or imported folder with one, or a run, whose newest whole checkpoint counts.
+        path: A weights file, a checkpoint or imported folder with one, or a run with a complete checkpoint.
 
     Raises:
-        ValueError: If there is none.
-        CheckpointProblem: If a checkpoint is not whole.
+        UserError: If there is none.
+        CheckpointProblem: If a checkpoint is not complete.
     """
     if path.is_file():
         return path
@@ -35,20 +35,20 @@ def weights_in(path: Path) -> Path:
         return newest.path / WEIGHTS
     if not path.exists():
         raise UserError(
-            f"train.start_from: {path} does not exist; name a run, for a published model one that loopkit import has "
-            "made: --set train.start_from=runs/NAME"
+            f"train.start_from: {path} does not exist; give a run, for a published model one that loopkit import "
+            "created: --set train.start_from=runs/NAME"
         )
     if (path / "config.json").is_file():
         raise UserError(
-            f"train.start_from: {path} is a published folder and no run; make one of it: loopkit import {path}"
+            f"train.start_from: {path} is a published model, not a run; convert it first: loopkit import {path}"
         )
     raise UserError(f"train.start_from: {path} is neither a run nor a checkpoint: it has no {WEIGHTS}")
 
 
 def load_first_weights(model: LoopedModel, path: Path) -> None:
-    """Fill a model from ``train.start_from``.
+    """Load the weights of ``train.start_from`` into a model.
 
     Raises:
-        ValueError: If there are no weights, or they do not fit.
+        UserError: If there are no weights, or they do not fit.
     """
-    load_weights(model, weights_in(path))
+    load_weights(model, find_weights(path))

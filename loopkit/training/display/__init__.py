@@ -1,1 +1,1 @@
-"""What a run shows and logs: progress on the terminal, throughput, trackers."""
+"""Output of a run besides its folder: progress on the terminal, throughput, trackers."""

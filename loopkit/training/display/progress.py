@@ -1,4 +1,4 @@
-"""What a user sees of a run: a bar on a terminal, plain lines anywhere else."""
+"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Display:
 
     Args:
         console: Where to write.
-        quiet: Show nothing, as ranks after the first do.
+        quiet: Show nothing, as on ranks after the first.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
@@ -31,11 +31,11 @@ class Display:
 
     @contextmanager
     def running(self, num_steps: int, done: int = 0) -> Iterator[None]:
-        """Show a bar inside of the block, where there is a terminal.
+        """Show a bar inside the block, if there is a terminal.
 
         Args:
             num_steps: Optimizer steps of the whole run.
-            done: Of them already done.
+            done: Steps already done.
         """
         self.num_steps, self._pace = num_steps, Pace()
         if self.quiet or not self.console.is_terminal:
@@ -53,33 +53,33 @@ class Display:
         """Show a line of metrics."""
         if self.quiet:
             return
-        words = describe(line, self._pace.seconds_left(line["step"], self.num_steps))
+        message = describe(line, self._pace.seconds_left(line["step"], self.num_steps))
         if self._bar is not None:
-            self._bar.update(self._task, completed=line["step"], description=words)
+            self._bar.update(self._task, completed=line["step"], description=message)
         elif time.monotonic() - self._shown >= PLAIN_SECONDS or line["step"] == self.num_steps:
             self._shown = time.monotonic()
-            self.console.print(f"step {line['step']}/{self.num_steps}  {words}", highlight=False, soft_wrap=True)
+            self.console.print(f"step {line['step']}/{self.num_steps}  {message}", highlight=False, soft_wrap=True)
 
     def preparing(self, what: str, characters: int) -> None:
-        """Show now and then that data is being read."""
+        """Show periodically that data is being read."""
         if time.monotonic() - self._shown >= PLAIN_SECONDS:
             self._shown = time.monotonic()
             self.say(f"{what}: {si(characters)} characters")
 
     def say(self, text: str) -> None:
-        """Print a sentence, above the bar where there is one."""
+        """Print a message, above the bar if there is one."""
         if not self.quiet:
             self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 class Pace:
-    """Time left, from the steps since this process began."""
+    """Remaining time, estimated from the steps of this process."""
 
     def __init__(self) -> None:
         self.first: tuple[int, float] | None = None
 
     def seconds_left(self, step: int, num_steps: int) -> float | None:
-        """Seconds to the last step; None before there are two steps to compare. The first is slower than the rest."""
+        """Seconds to the last step; None until two steps are shown, because the first step is slower."""
         now = time.monotonic()
         if self.first is None:
             self.first = (step, now)
@@ -89,8 +89,8 @@ class Pace:
 
 
 def describe(line: Mapping[str, Any], seconds_left: float | None) -> str:
-    """One line of metrics in words of fixed order: loss, loops, tokens/s, MFU, time left, memory."""
-    words = [
+    """Format a line of metrics: loss, loops, tokens/s, MFU, remaining time, memory."""
+    fields = [
         f"loss {line['loss']:.4f}",
         f"loops {line['loops']}",
         f"{si(line['tokens_per_s'])} tok/s",
@@ -98,18 +98,18 @@ def describe(line: Mapping[str, Any], seconds_left: float | None) -> str:
         "" if seconds_left is None else f"eta {clock(seconds_left)}",
         f"mem {line['peak_memory_bytes'] / 2**30:.1f} GiB",
     ]
-    return "  ".join(word for word in words if word)
+    return "  ".join(field for field in fields if field)
 
 
 def clock(seconds: float) -> str:
     """``1:02:03`` or ``2:03``."""
-    minutes, rest = divmod(int(seconds + 0.5), 60)
+    minutes, seconds_left = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"
 
 
 def si(number: float) -> str:
-    """``950``, ``12.3k``, ``4.56M``: three digits or so."""
+    """``950``, ``12.3k``, ``4.56M``: about three digits."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{unit}"

@@ -1,4 +1,4 @@
-"""How fast training goes: tokens and floating-point operations a second, against the most the devices can do."""
+"""Throughput of training: tokens per second, FLOP/s relative to the peak of the devices (MFU), memory."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import torch
 
 
 class Throughput:
-    """Counts what is done between two lines of metrics, and how long it took.
+    """Count steps, tokens, FLOPs and seconds between two lines of metrics.
 
     Args:
-        peak_flops: FLOP/s that all devices together can do at most; None where it is not known.
-        device: Whose memory is watched.
+        peak_flops: Peak FLOP/s of all devices together.
+        device: The device whose memory is reported.
     """
 
-    def __init__(self, peak_flops: float | None, device: torch.device) -> None:
+    def __init__(self, peak_flops: float, device: torch.device) -> None:
         self.peak, self.device = peak_flops, device
         self.start()
 
     def start(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self._steps, self._tokens = 0, 0
         self._flops: float | None = 0.0
-        self._began = time.perf_counter()
+        self._start = time.perf_counter()
 
     def add(self, tokens: int, flops: float | None) -> None:
-        """One optimizer step is over.
+        """Count an optimizer step.
 
         Args:
             tokens: Its real tokens, over all ranks.
-            flops: Its floating-point operations, over all ranks; None where they are not known.
+            flops: Its floating-point operations, over all ranks; None if they cannot be counted.
         """
         self._steps += 1
         self._tokens += tokens
@@ -43,29 +43,29 @@ class Throughput:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens inside of the block is no part of a step."""
-        began = time.perf_counter()
+        """Exclude the time of the block."""
+        start = time.perf_counter()
         try:
             yield
         finally:
-            self._began += time.perf_counter() - began
+            self._start += time.perf_counter() - start
 
     def read(self) -> dict[str, Any]:
-        """The speed since the last reading: ``tokens_per_s``, ``mfu``, ``step_s``, ``peak_memory_bytes``."""
-        seconds = time.perf_counter() - self._began
-        found = {
+        """Return the throughput since the last call: ``tokens_per_s``, ``mfu``, ``step_s``, ``peak_memory_bytes``."""
+        seconds = time.perf_counter() - self._start
+        throughput = {
             "tokens_per_s": self._tokens / seconds,
-            "mfu": None if self._flops is None or self.peak is None else self._flops / seconds / self.peak,
+            "mfu": None if self._flops is None else self._flops / seconds / self.peak,
             "step_s": seconds / self._steps,
             "peak_memory_bytes": peak_memory(self.device),
         }
         self.start()
-        return found
+        return throughput
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes in use so far: allocated on a GPU, resident in the process on a CPU."""
+    """Return the peak memory in bytes: allocated on a GPU, resident in the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024  # Linux counts in KiB
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

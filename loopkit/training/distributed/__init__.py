@@ -1,1 +1,1 @@
-"""Ranks: the process group, the launcher, errors and hangs of ranks, and the import of DeepSpeed."""
+"""Ranks: process group, launcher, errors of ranks, watchdog, and the import of DeepSpeed."""

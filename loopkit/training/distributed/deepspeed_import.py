@@ -1,4 +1,4 @@
-"""DeepSpeed, started quickly and without its chatter."""
+"""Import DeepSpeed quickly, and without its log messages."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _OPS = {"deepspeed_shm_comm": False, "deepspeed_not_implemented": False}
 def deepspeed(device: torch.device, verbose: bool = False) -> ModuleType:
     """Import DeepSpeed for a device.
 
-    Left to itself it probes for compilers, compiles a shared-memory operator at the first start on a CPU (half a
-    minute, and a crash where there is no compiler or no ``ninja``), and says a lot. Nothing compiled is needed here.
+    By default DeepSpeed probes for compilers, compiles a shared-memory operator at the first start on a CPU (half a
+    minute, and a crash without a compiler or ``ninja``), and logs a lot. loopkit needs no compiled operator.
 
     Args:
-        device: Where training runs; DeepSpeed would otherwise choose on its own.
-        verbose: Let it speak.
+        device: Where training runs; DeepSpeed would otherwise select one.
+        verbose: Show DeepSpeed's own messages.
 
     Raises:
-        ValueError: If this program has already started DeepSpeed for another kind of device.
+        UserError: If this program has already imported DeepSpeed for another kind of device.
     """
     os.environ.setdefault("DS_ACCELERATOR", device.type)
-    # it unpickles without restriction wherever it loads; nothing here asks it to, and no key of its configuration shall
+    # DeepSpeed unpickles without restriction when it loads; loopkit does not use that, and no configuration key may
     os.environ.setdefault("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
     logging.getLogger("DeepSpeed").setLevel(logging.INFO if verbose else logging.ERROR)
     import deepspeed as module
     from deepspeed.accelerator import get_accelerator
 
-    level = logging.INFO if verbose else logging.ERROR  # its own import has set both back
+    level = logging.INFO if verbose else logging.ERROR  # the import resets both
     logger = logging.getLogger("DeepSpeed")
     logger.setLevel(level)
     for handler in logger.handlers:
         handler.setLevel(level)
-    if (found := get_accelerator().device_name()) != device.type:
+    if (active := get_accelerator().device_name()) != device.type:
         raise UserError(
-            f"DeepSpeed runs on {found} in this program and cannot change to {device.type}; "
+            f"DeepSpeed runs on {active} in this program and cannot change to {device.type}; "
             "start another process, or unset DS_ACCELERATOR"
         )
-    # its own table is filled by running compilers when first looked at; a table that is there is taken as it is
+    # DeepSpeed runs compilers to fill this table, unless the table exists
     vars(module.ops).setdefault("__compatible_ops__", {}).update(_OPS)
     return module
 
 
 def silence_warnings() -> None:
-    """Ignore the warnings that torch gives DeepSpeed for its use of older names; users can do nothing about them."""
+    """Ignore torch's deprecation warnings about DeepSpeed, which users cannot fix."""
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed.*")
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"deepspeed.*")

@@ -1,4 +1,8 @@
-"""Start the ranks of a run on this machine, watch over them, and end all when one fails. No torch."""
+"""Start the ranks of a run on this machine, and end all of them when one fails. This module does not import torch.
+
+``torch.distributed.run`` with ``@record`` is not used: it needs torch, prints a summary besides the rank's own message,
+and exits with 1 instead of the exit code of the failed rank.
+"""
 
 from __future__ import annotations
 
@@ -20,139 +24,144 @@ from typing import IO
 from loopkit.errors import UserError
 from loopkit.exit_codes import ExitCode
 
-PATIENCE = 20.0
-"""Seconds that ranks get to end on their own once another one has failed."""
+GRACE_SECONDS = 20.0
+"""Seconds in which ranks may exit by themselves after another one failed."""
 LAUNCHED = "LOOPKIT_LAUNCHED"
-"""Set for ranks that ``launch`` watches, to its process: how one of them was killed is then told by it."""
+"""Environment variable of ranks under ``launch``: its process id. The launcher reports ranks that were killed."""
 REPORTS = "LOOPKIT_REPORTS"
-"""Set for ranks that ``launch`` watches, to a folder: the first rank to report an error puts its number there, and a
-rank that only lost contact with another one puts its message there, for ``launch`` to show if there is no other."""
-RESUME = "The newest whole checkpoint stays: go on from it with --resume"
-"""What to do about a run that lost a rank."""
-_TAIL = 4000
+"""Environment variable of ranks under ``launch``: a folder. The first rank that reports an error writes its number
+there. A rank that lost contact writes its message there, which ``launch`` shows if no rank reports a cause."""
+RESUME = "The newest complete checkpoint stays; continue from it with --resume"
+"""Remedy for a run that lost a rank."""
+_MAX_MESSAGE_BYTES = 4000
 _REPORTER = "reporter"
 
 
 @dataclass
 class Rank:
-    """One process.
+    """The process of one rank.
 
     Args:
         number: Its rank.
         process: The process.
-        said: What it wrote to standard error; None for rank 0, which writes to ours.
+        stderr: File with its standard error; None for rank 0, which shares ours.
     """
 
     number: int
     process: subprocess.Popen[bytes]
-    said: IO[bytes] | None
+    stderr: IO[bytes] | None
 
-    def last_words(self) -> str:
-        """The end of what it wrote."""
-        if self.said is None:
+    def error_message(self) -> str:
+        """Return the end of its standard error."""
+        if self.stderr is None:
             return ""
-        self.said.seek(0, os.SEEK_END)
-        self.said.seek(max(self.said.tell() - _TAIL, 0))
-        return self.said.read().decode(errors="replace").strip()
+        self.stderr.seek(0, os.SEEK_END)
+        self.stderr.seek(max(self.stderr.tell() - _MAX_MESSAGE_BYTES, 0))
+        return self.stderr.read().decode(errors="replace").strip()
 
 
 def launch(
-    words: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "loopkit"), *, remedy: str = RESUME
+    arguments: Sequence[str], ranks: int, program: Sequence[str] = ("-m", "loopkit"), *, remedy: str = RESUME
 ) -> int:
-    """Run a Python program with these words on several ranks of this machine.
+    """Run a Python program on several ranks of this machine.
 
-    Rank 0 speaks. A signal is passed on to all. Where a rank fails the others are ended, and its own words are shown.
+    Only rank 0 writes to the terminal. Signals are forwarded to all ranks. If a rank fails, the others are ended and
+    its message is shown.
 
     Args:
-        words: Arguments of the command.
-        ranks: How many, >= 1.
-        program: What Python runs.
-        remedy: What to do after a rank was killed, in a sentence.
+        arguments: Arguments of the command.
+        ranks: Number of ranks, >= 1.
+        program: Program for Python.
+        remedy: What to do after a rank was killed, as a sentence.
 
     Returns:
         The exit code of the rank that failed first, else 0.
     """
-    command = [sys.executable, *program, *words]
-    started: list[Rank] = []
-    with _passing_on(started), tempfile.TemporaryDirectory(prefix="loopkit-") as reports:
+    command = [sys.executable, *program, *arguments]
+    processes: list[Rank] = []
+    with _forwarding_signals(processes), tempfile.TemporaryDirectory(prefix="loopkit-") as reports:
         for number, environment in enumerate(environments(ranks)):
-            said = None if number == 0 else tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as its rank)
-            # a group of its own, or a terminal would send Ctrl-C twice: once to it, and once through us
+            stderr = None if number == 0 else tempfile.TemporaryFile()  # noqa: SIM115  (open as long as its rank runs)
+            # a process group of its own: otherwise Ctrl-C arrives twice, from the terminal and from this process
             process = subprocess.Popen(
                 command,
                 env={**environment, REPORTS: reports},
                 stdout=None if number == 0 else subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
                 process_group=0,
             )
-            started.append(Rank(number, process, said))
+            processes.append(Rank(number, process, stderr))
         try:
-            failed = _watch(started)
+            failed = _wait_for_failure(processes)
         finally:
-            _end(started)
-        return 0 if failed is None else _conclude(failed, started, Path(reports), remedy)
+            _stop(processes)
+        return 0 if failed is None else _report(failed, processes, Path(reports), remedy)
 
 
-def _conclude(failed: Rank, ranks: Sequence[Rank], reports: Path, remedy: str) -> int:
-    """Make sure that one message says how the run failed; its exit code."""
+def _report(failed: Rank, ranks: Sequence[Rank], reports: Path, remedy: str) -> int:
+    """Show exactly one message about the failure, and return the exit code."""
     reporter = reports / _REPORTER
     if reporter.is_file():
-        speaker = ranks[int(reporter.read_text() or failed.number)]
-        if words := speaker.last_words():  # rank 0 has written to our standard error itself
-            _say(words)
-        return speaker.process.returncode if speaker.process.returncode > 0 else _exit_code(failed)
+        reporting = ranks[int(reporter.read_text() or failed.number)]
+        if message := reporting.error_message():  # rank 0 shares our standard error
+            _print_error(message)
+        return reporting.process.returncode if reporting.process.returncode > 0 else _exit_code(failed)
     lost = sorted(reports.glob("lost-*"))
     code = failed.process.returncode
     if code < 0:
         name = signal.Signals(-code).name
-        if -code not in (signal.SIGKILL, signal.SIGTERM) and (words := failed.last_words()):  # a crash has left some
-            _say(words)
-        _say(f"error: rank {failed.number} was killed by {name}{_why(-code)}; all ranks ended. {remedy}")
+        if -code not in (signal.SIGKILL, signal.SIGTERM) and (message := failed.error_message()):  # a crash
+            _print_error(message)
+        _print_error(
+            f"error: rank {failed.number} was killed by {name}{_likely_cause(-code)}; all ranks ended. {remedy}"
+        )
     elif code == ExitCode.LOST and lost:
-        _say(lost[0].read_text(encoding="utf-8"))
-    elif words := failed.last_words():
-        _say(words)
-    elif code not in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):  # then rank 0 has said what it saved
-        _say(f"error: rank {failed.number} ended with exit code {code} and no message; all ranks ended. {remedy}")
+        _print_error(lost[0].read_text(encoding="utf-8"))
+    elif message := failed.error_message():
+        _print_error(message)
+    elif code not in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):  # otherwise rank 0 has reported its checkpoint
+        _print_error(
+            f"error: rank {failed.number} ended with exit code {code} and no message; all ranks ended. {remedy}"
+        )
     return _exit_code(failed)
 
 
 def _exit_code(rank: Rank) -> int:
-    """The exit code of a rank as a shell has it."""
+    """Return the exit code of a rank as a shell reports it."""
     code = rank.process.returncode
     return code if code >= 0 else 128 - code
 
 
 def claim_report() -> bool:
-    """Whether this rank is to report its error: under ``launch``, the first rank that asks, at its first error."""
+    """Whether this rank reports its error: under ``launch`` only the first rank that calls this, and only once."""
     if REPORTS not in os.environ:
         return True
     try:
         with open(Path(os.environ[REPORTS], _REPORTER), "x") as file:
             file.write(os.environ["RANK"])
-    except OSError:  # another rank was faster, or the launcher is gone
+    except OSError:  # another rank reports, or the launcher is gone
         return False
     return True
 
 
 def should_report() -> bool:
-    """Whether this process is to report an error that no rank has met another one to agree on."""
+    """Whether this process reports an error that occurs before the ranks are connected."""
     if REPORTS in os.environ:
         return claim_report()
     return "WORLD_SIZE" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def leave_message(text: str) -> None:
-    """Leave the message of a rank that lost contact: ``launch`` shows one of them if no rank reports a cause."""
+def leave_message(message: str) -> None:
+    """Store the message of a rank that lost contact; ``launch`` shows one of them if no rank reports a cause."""
     with suppress(OSError):
-        Path(os.environ[REPORTS], f"lost-{int(os.environ['RANK']):05d}").write_text(text, encoding="utf-8")
+        Path(os.environ[REPORTS], f"lost-{int(os.environ['RANK']):05d}").write_text(message, encoding="utf-8")
 
 
 def environments(ranks: int) -> Iterator[dict[str, str]]:
-    """The environment of each rank, as torchrun would make it; a free port serves their first meeting."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """Yield the environment of each rank, as torchrun sets it, with a free port for the rendezvous."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     shared = {
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
@@ -160,26 +169,26 @@ def environments(ranks: int) -> Iterator[dict[str, str]]:
         "MASTER_PORT": str(port),
         LAUNCHED: str(os.getpid()),
     }
-    if "OMP_NUM_THREADS" not in os.environ:  # each rank would take every core
+    if "OMP_NUM_THREADS" not in os.environ:  # otherwise each rank would use every core
         shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // ranks, 1))
     for number in range(ranks):
         yield {**os.environ, **shared, "RANK": str(number), "LOCAL_RANK": str(number)}
 
 
 def under_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher, ours or another, has already started this process as one of several.
+    """Whether a launcher, ours or another, started this process as one of several ranks.
 
     Raises:
-        UserError: If the variables that a launcher sets are there in part, or are not numbers.
+        UserError: If the variables that a launcher sets are incomplete, or are not numbers.
     """
     values = {name: environment.get(name, "") for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")}
     world = values["WORLD_SIZE"]
     if world in ("", "1"):
         return False
-    wrong = [name for name in ("WORLD_SIZE", "RANK", "MASTER_PORT") if not values[name].isdecimal()]
-    wrong += [] if values["MASTER_ADDR"] else ["MASTER_ADDR"]
-    if wrong:
-        shown = ", ".join(f"{name} is {values[name]!r}" if values[name] else f"{name} is not set" for name in wrong)
+    invalid = [name for name in ("WORLD_SIZE", "RANK", "MASTER_PORT") if not values[name].isdecimal()]
+    invalid += [] if values["MASTER_ADDR"] else ["MASTER_ADDR"]
+    if invalid:
+        shown = ", ".join(f"{name} is {values[name]!r}" if values[name] else f"{name} is not set" for name in invalid)
         raise UserError(
             f"WORLD_SIZE={world} means that a launcher has started several ranks, but {shown}; start them with --nproc "
             "or torchrun, or unset WORLD_SIZE"
@@ -188,21 +197,23 @@ def under_launcher(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def follow_launcher() -> None:
-    """Have this rank stop, as at SIGTERM, when the launcher is gone: nobody else would end it, and a resumed run would
-    write into the same folder."""
-    threading.Thread(target=_follow, args=(int(os.environ[LAUNCHED]),), name="launcher", daemon=True).start()
+    """Stop this rank with SIGTERM when its launcher is gone; otherwise it would write into the folder of a resumed
+    run."""
+    threading.Thread(
+        target=_stop_without_launcher, args=(int(os.environ[LAUNCHED]),), name="launcher", daemon=True
+    ).start()
 
 
-def _follow(launcher: int) -> None:
+def _stop_without_launcher(launcher: int) -> None:
     while os.getppid() == launcher:
         time.sleep(0.2)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE)
+    time.sleep(GRACE_SECONDS)
     os._exit(ExitCode.LOST)
 
 
-def _watch(ranks: Sequence[Rank]) -> Rank | None:
-    """Wait until all have ended or one has failed; the one that failed, and not one that only lost another."""
+def _wait_for_failure(ranks: Sequence[Rank]) -> Rank | None:
+    """Wait until all ranks ended or one failed; return the failed rank rather than one that lost contact with it."""
     while True:
         codes = [rank.process.poll() for rank in ranks]
         if all(code == 0 for code in codes):
@@ -210,7 +221,7 @@ def _watch(ranks: Sequence[Rank]) -> Rank | None:
         if any(code for code in codes):
             break
         time.sleep(0.05)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < deadline:
         causes = [rank for rank in ranks if rank.process.poll() not in (None, 0, ExitCode.LOST)]
         if causes:  # a backend may abort a rank that lost another one
@@ -221,13 +232,13 @@ def _watch(ranks: Sequence[Rank]) -> Rank | None:
     return next(rank for rank in ranks if rank.process.poll())
 
 
-def _end(ranks: Sequence[Rank]) -> None:
-    """Wait for those that end on their own, then ask, then kill."""
-    for step, seconds in ((None, 0.5), (signal.SIGTERM, PATIENCE), (signal.SIGKILL, PATIENCE)):
+def _stop(ranks: Sequence[Rank]) -> None:
+    """Wait for ranks that exit by themselves, then send SIGTERM, then SIGKILL."""
+    for signum, seconds in ((None, 0.5), (signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
         deadline = time.monotonic() + seconds
         for rank in ranks:
-            if step is not None and rank.process.poll() is None:
-                rank.process.send_signal(step)
+            if signum is not None and rank.process.poll() is None:
+                rank.process.send_signal(signum)
         for rank in ranks:
             try:
                 rank.process.wait(max(deadline - time.monotonic(), 0.01))
@@ -236,25 +247,25 @@ def _end(ranks: Sequence[Rank]) -> None:
 
 
 @contextmanager
-def _passing_on(ranks: Sequence[Rank]) -> Iterator[None]:
-    """Send SIGINT and SIGTERM on to every rank, which decide themselves what it means."""
+def _forwarding_signals(ranks: Sequence[Rank]) -> Iterator[None]:
+    """Forward SIGINT and SIGTERM to every rank."""
 
     def handle(signum: int, frame: FrameType | None) -> None:
         for rank in ranks:
             if rank.process.poll() is None:
                 rank.process.send_signal(signum)
 
-    before = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for signum, handler in before.items():
+        for signum, handler in previous_handlers.items():
             signal.signal(signum, handler)
 
 
-def _why(signum: int) -> str:
-    return " (out of memory, if nobody did it by hand)" if signum == signal.SIGKILL else ""
+def _likely_cause(signum: int) -> str:
+    return " (probably out of memory)" if signum == signal.SIGKILL else ""
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _print_error(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

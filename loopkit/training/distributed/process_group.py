@@ -1,4 +1,4 @@
-"""Which of how many processes this is, on which device; one process needs no launcher, no port and no MPI."""
+"""The rank, world size and device of this process; a single process needs neither launcher nor port."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from loopkit.training.distributed.launch import under_launcher
 
 @dataclass(frozen=True)
 class Process:
-    """This process among those that train together.
+    """This process as a rank of the process group.
 
     Args:
-        rank: Its number, from 0; rank 0 speaks and writes.
-        world: How many there are.
+        rank: Its number, from 0; rank 0 prints and writes files.
+        world: Number of ranks.
         local_rank: Its number on this machine.
-        device: Where it computes.
+        device: Its device.
     """
 
     rank: int
@@ -32,20 +32,20 @@ class Process:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """Whether this is rank 0, which prints and writes files."""
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Wait for the others."""
+        """Wait for all ranks."""
         if self.world > 1:
             dist.barrier()
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank; the same answer on all of them."""
+        """Whether the flag is set on any rank; all ranks receive the same result."""
         return self.sum([float(flag)])[0] > 0
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sums over ranks, in float64."""
+        """Sum values over all ranks, in float64."""
         if self.world == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64)
@@ -53,36 +53,36 @@ class Process:
         return total.tolist()
 
 
-def choose_device(wanted: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -> torch.device:
-    """The device of ``train.device``.
+def choose_device(name: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -> torch.device:
+    """Return the device of ``train.device``.
 
     Raises:
-        ValueError: If a GPU is asked for and torch sees none, or there are more ranks here than GPUs.
+        UserError: If torch finds no GPU for ``cuda``, or this machine has more ranks than GPUs.
     """
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError("train.device is cuda, but torch sees no GPU; set train.device=cpu, or ask loopkit doctor")
-    if wanted == "cpu" or not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("train.device is cuda, but torch finds no GPU; set train.device=cpu, or run loopkit doctor")
+    if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if local_rank >= (count := torch.cuda.device_count()):
         raise UserError(
-            f"rank {local_rank} of this machine has no GPU: there are {count}; start {count} ranks, or fewer"
+            f"rank {local_rank} of this machine has no GPU: the machine has {count}; start at most {count} ranks"
         )
     return torch.device("cuda", local_rank)
 
 
-def join(wanted: Literal["auto", "cpu", "cuda"]) -> Process:
-    """Join the processes that a launcher started, or be the only one.
+def join(device_name: Literal["auto", "cpu", "cuda"]) -> Process:
+    """Join the process group of a launcher, or create one of a single rank.
 
-    ``torchrun``, ``deepspeed`` and Slurm launchers say who is who in the environment (``RANK``, ``WORLD_SIZE``,
-    ``LOCAL_RANK``, ``MASTER_ADDR``, ``MASTER_PORT``). The group stays until the program ends, so several runs in one
-    program share it: DeepSpeed keeps references to it. A launcher of one rank is as none.
+    ``torchrun``, ``deepspeed`` and Slurm launchers set ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``MASTER_ADDR`` and
+    ``MASTER_PORT``. The group stays until the program ends and is shared by its runs, because DeepSpeed keeps
+    references to it. A launcher of one rank is treated as none.
 
     Raises:
-        UserError: If the environment describes ranks in part.
+        UserError: If these variables are incomplete.
     """
-    # DeepSpeed reads this variable now and then, launcher or not
+    # DeepSpeed reads this variable even without a launcher
     local_rank = int(os.environ.setdefault("LOCAL_RANK", "0"))
-    device = choose_device(wanted, local_rank)
+    device = choose_device(device_name, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():

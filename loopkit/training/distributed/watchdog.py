@@ -1,7 +1,7 @@
-"""Notice that a process makes no progress, write down where it stands, and end it.
+"""Detect a process that makes no progress, write the stacks of its threads, and end it.
 
-A rank that waits for ever (for another that died, for a disk, for a lock) costs a whole cluster as long as nobody
-looks. The watchdog is a thread; it cannot run while another one holds Python's lock inside of a C function.
+A rank that waits forever (for a dead rank, a disk, a lock) blocks a whole cluster. The watchdog is a thread; it cannot
+run while another thread holds the GIL inside a C function.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from loopkit.training.distributed.launch import claim_report
 
 
 class Watchdog:
-    """Inside of the block, ``beat`` must be called at least every so many seconds.
+    """End the process if ``beat`` is not called for ``seconds`` inside the block.
 
     Args:
-        seconds: How long without a beat is too long; None never is.
-        file: Where the stacks of all threads are written.
-        rank: Which rank this is.
-        end: Ends the process; it must not need the thread that hangs.
+        seconds: Maximum time between two beats; None: no limit.
+        file: Receives the stacks of all threads.
+        rank: This rank.
+        end: Ends the process; it must not depend on the thread that hangs.
     """
 
     def __init__(self, seconds: float | None, file: Path, rank: int = 0, end: Callable[[int], None] = os._exit) -> None:
         self.seconds, self.file, self.rank, self._end = seconds, file, rank, end
         self._last = time.monotonic()
         self._paused = 0
-        self._over = threading.Event()
+        self._finished = threading.Event()
         self._thread: threading.Thread | None = None
 
     def beat(self) -> None:
-        """There is progress."""
+        """Report progress."""
         self._last = time.monotonic()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing is too long inside of the block: an evaluation takes the time that it takes."""
+        """Suspend the limit inside the block, for evaluations."""
         self._paused += 1
         try:
             yield
@@ -61,28 +61,30 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._finished.set()
         if self._thread is not None:
             self._thread.join()
 
     def _watch(self, seconds: float) -> None:
-        while not self._over.wait(min(1.0, seconds / 4)):
-            waited = time.monotonic() - self._last
-            if waited > seconds and not self._paused:
-                self._report(waited)
+        while not self._finished.wait(min(1.0, seconds / 4)):
+            elapsed = time.monotonic() - self._last
+            if elapsed > seconds and not self._paused:
+                self._report(elapsed)
                 self._end(ExitCode.HUNG)
                 return
 
-    def _report(self, waited: float) -> None:
-        """Say it even where the file cannot be written: a full disk may be the reason."""
-        words = f"rank {self.rank} has made no progress for {waited:.0f} s (train.health.hang)"
+    def _report(self, elapsed: float) -> None:
+        """Write the stacks and print a message, even if the file cannot be written: the disk may be full."""
+        message = f"rank {self.rank} has made no progress for {elapsed:.0f} s (train.health.hang)"
         try:
             with self.file.open("w", encoding="utf-8") as file:
-                file.write(f"{words}; the stacks of its threads:\n\n")
+                file.write(f"{message}; the stacks of its threads:\n\n")
                 file.flush()
                 faulthandler.dump_traceback(file, all_threads=True)
-            words += f"; its stacks are in {self.file}"
+            message += f"; its stacks are in {self.file}"
         except OSError as error:
-            words += f"; its stacks could not be written: {error.strerror}"
+            message += f"; its stacks could not be written: {error.strerror}"
         if claim_report():
-            print(f"\nerror: {words}; the checkpoints are whole, go on with --resume", file=sys.stderr, flush=True)
+            print(
+                f"\nerror: {message}; the checkpoints are complete, continue with --resume", file=sys.stderr, flush=True
+            )

@@ -1,4 +1,4 @@
-"""The DeepSpeed configuration: generated, complete, and written to the run folder."""
+"""Generate the complete DeepSpeed configuration, which is written to the run folder."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from loopkit.recipe.validation.deepspeed import OWNED_KEYS
 
 
 def deepspeed_config(sizes: BatchSizes, clip: float | None, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a run, with the values that have defaults written out.
+    """Return the configuration of a run, with every value that affects numbers.
 
-    Defaults of DeepSpeed change between its releases (that of ``gradient_clipping`` went from off to 1.0), so nothing
-    that bears on the numbers is left to them.
+    DeepSpeed's defaults change between releases (``gradient_clipping`` changed from off to 1.0), so the configuration
+    does not rely on them.
 
     Args:
         sizes: Batch, micro-batch, accumulation and ranks.
         clip: Largest global gradient norm, or None.
-        extra: The user's keys, ``train.deepspeed``; maps merge.
+        extra: The user's keys, ``train.deepspeed``; maps are merged.
 
     Raises:
-        ValueError: If a key of the user's is one that other settings of the recipe decide.
+        UserError: If a key is determined by other settings of the recipe.
     """
     for key in extra:
         if key in OWNED_KEYS:
-            raise UserError(f"train.deepspeed.{key}: loopkit writes this key itself; set {OWNED_KEYS[key]} instead")
+            raise UserError(f"train.deepspeed.{key}: loopkit writes this key; set {OWNED_KEYS[key]} instead")
     return _merge(
         {
             "train_batch_size": sizes.batch,
@@ -37,9 +37,9 @@ def deepspeed_config(sizes: BatchSizes, clip: float | None, extra: Mapping[str, 
             "wall_clock_breakdown": False,
             "memory_breakdown": False,
             "dump_state": False,
-            # its throughput timer waits for the device twice a step
+            # the throughput timer waits for the device twice a step
             "timers": {"throughput": {"enabled": False, "synchronized": False}},
-            # precision is ours: fp32 parameters under torch.autocast
+            # loopkit controls precision: fp32 parameters under torch.autocast
             "fp16": {"enabled": False},
             "bf16": {"enabled": False},
             "torch_autocast": {"enabled": False},
@@ -54,7 +54,7 @@ def deepspeed_config(sizes: BatchSizes, clip: float | None, extra: Mapping[str, 
                 "contiguous_gradients": True,
                 "overlap_comm": False,
                 "reduce_scatter": True,
-                # its default of 5e8 elements sets 2 GB aside whatever the model
+                # the default of 5e8 elements reserves 2 GB for any model
                 "reduce_bucket_size": 50_000_000,
                 "allgather_partitions": True,
                 "allgather_bucket_size": 50_000_000,
@@ -68,6 +68,6 @@ def deepspeed_config(sizes: BatchSizes, clip: float | None, extra: Mapping[str, 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in extra.items():
-        known = merged.get(key)
-        merged[key] = _merge(known, value) if isinstance(known, dict) and isinstance(value, Mapping) else value
+        current = merged.get(key)
+        merged[key] = _merge(current, value) if isinstance(current, dict) and isinstance(value, Mapping) else value
     return merged

@@ -1,4 +1,4 @@
-"""The DeepSpeed engine as the trainer uses it: micro-steps, one read of the metrics, one update."""
+"""The DeepSpeed engine: micro-steps, gradient norm, update or skip."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Engine:
     """A DeepSpeed engine around model and objective.
 
     Args:
-        module: What is trained; its parameters are already those of the first step.
-        optimizer: Made of the module's trained parameters.
+        module: Model and objective, with the weights of the first step.
+        optimizer: Built from the module's trained parameters.
         config: A complete DeepSpeed configuration.
-        process: Which rank this is, and its device.
-        verbose: Let DeepSpeed speak.
+        process: This rank, and its device.
+        verbose: Show DeepSpeed's own messages.
     """
 
     def __init__(
@@ -54,42 +54,42 @@ class Engine:
         self.process = process
         self.stage: int = int(config["zero_optimization"]["stage"])
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        # alone there is nobody to average with, but DeepSpeed would copy every gradient three times to do so
-        self._alone = process.world == 1 and self.stage == 0
-        self.deepspeed.enable_backward_allreduce = not self._alone
+        # on a single rank DeepSpeed would copy every gradient three times for an all-reduce without effect
+        self._skip_allreduce = process.world == 1 and self.stage == 0
+        self.deepspeed.enable_backward_allreduce = not self._skip_allreduce
 
     def micro_step(
         self, batch: Batch, loops: Loops, optimizer_step: int, share: float, token_share: float = 1.0
     ) -> MicroStepMetrics:
-        """Forward and the one backward of a micro-step; gradients add up until ``update``."""
-        loss, measured = self.deepspeed(batch, loops, optimizer_step, share, token_share)
+        """Run forward and backward of a micro-step; gradients accumulate until ``update``."""
+        loss, metrics = self.deepspeed(batch, loops, optimizer_step, share, token_share)
         self.deepspeed.backward(loss)
-        return measured
+        return metrics
 
     def next_micro_step(self) -> None:
-        """Tell DeepSpeed that a micro-step which is not the last of its step is over."""
+        """Finish a micro-step that is not the last of its step."""
         assert not self.deepspeed.is_gradient_accumulation_boundary(), "the last micro-step ends with update()"
         self.deepspeed.step()
 
     def grad_norm(self) -> Tensor | None:
-        """Global norm of the gradient before clipping, on the device; None under ZeRO 1 - 3, where ``update`` tells."""
+        """Global norm of the gradient before clipping, on the device; None under ZeRO, where ``update`` returns it."""
         if self.stage > 0:
             return None
         return get_total_norm([parameter.grad for parameter in self.trained if parameter.grad is not None])
 
     def update(self, lr: float) -> float | None:
-        """Clip, step the optimizer, clear the gradients, and set the buffers that follow the data.
+        """Clip, step the optimizer, clear the gradients, and update the buffers.
 
         Args:
             lr: Learning rate; a group's ``lr_scale`` multiplies it.
 
         Returns:
-            Global norm of the gradient before clipping where ``grad_norm`` could not tell, else None. ZeRO leaves the
-            weights as they are if it is not finite.
+            Global norm of the gradient before clipping under ZeRO, else None. If it is not finite, ZeRO does not update
+            the weights.
         """
         assert self.deepspeed.is_gradient_accumulation_boundary(), "update() before the last micro-step"
-        if self._alone:
-            self._fill_missing()
+        if self._skip_allreduce:
+            self._fill_missing_gradients()
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
         self.deepspeed.step()
@@ -101,50 +101,50 @@ class Engine:
         return None if norm is None else float(norm)
 
     def skip(self) -> None:
-        """End the step without an update: its gradients are dropped, weights and optimizer stay as they are."""
+        """End the step without an update: drop the gradients, keep weights and optimizer state."""
         assert self.deepspeed.is_gradient_accumulation_boundary(), "skip() before the last micro-step"
         clear_tallies(self.module)
         optimizer = self.deepspeed.optimizer
-        # ZeRO drops a step of its own accord when the gradient has no finite norm; torch's optimizers do not
-        name, stand_in = {
+        # ZeRO drops a step if the gradient norm is not finite; torch's optimizers do not
+        name, replacement = {
             0: ("step", lambda: None),
             3: ("_get_norm_groups", lambda: [math.inf]),
         }.get(self.stage, ("scaled_global_norm", lambda: math.inf))
-        setattr(optimizer, name, stand_in)
+        setattr(optimizer, name, replacement)
         try:
             self.deepspeed.step()
         finally:
             delattr(optimizer, name)
 
     def close(self) -> None:
-        """Give the memory back before another engine is made."""
+        """Release the memory of the engine."""
         self.deepspeed.destroy()
 
-    def _fill_missing(self) -> None:
-        """A parameter that no loop used gets a gradient of zero, as it does where ranks average: the update must not
-        depend on how many there are."""
+    def _fill_missing_gradients(self) -> None:
+        """Set missing gradients to zero, as the all-reduce of several ranks does: the update must not depend on the
+        number of ranks."""
         for parameter in self.trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
 
 class _ScalarsAsVectors(TorchFunctionMode):
-    """Run DeepSpeed's code on parameters without dimensions as if they had one.
+    """Run DeepSpeed's code on scalar parameters as if they had one dimension.
 
-    DeepSpeed 0.19.8 broadcasts ``parameter.data.view(torch.uint8)``, in another place on every stage, and clips with
-    ``grad.mul_(factor)``, whose factor has the shape ``[1]``. torch refuses both for a scalar; a view of one dimension
-    shares its memory.
+    DeepSpeed 0.19.8 broadcasts ``parameter.data.view(torch.uint8)``, at a different point in every stage, and clips
+    with ``grad.mul_(factor)``, whose factor has shape ``[1]``. torch rejects both for a scalar; a view with one
+    dimension shares its memory.
     """
 
     @classmethod
     def around(cls, function: Callable[[], None]) -> Callable[[], None]:
-        """The function, run in this mode."""
+        """Wrap a function to run in this mode."""
 
-        def inside() -> None:
+        def wrapped() -> None:
             with cls():
                 function()
 
-        return inside
+        return wrapped
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.view and args[0].dim() == 0 and args[1:] == (torch.uint8,):

@@ -1,4 +1,4 @@
-"""The metrics of an optimizer step, gathered from its micro-steps with one transfer from the device."""
+"""Metrics of an optimizer step, collected from its micro-steps with one transfer from the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loopkit.training.distributed.process_group import Process
 
 @dataclass(frozen=True)
 class MicroStepMetrics:
-    """What one micro-step measured, still on the device.
+    """Metrics of one micro-step, on the device.
 
     Args:
         names: ``loss``, ``ce/K``, ``state_norm/K``, ``regularizers/NAME`` and ``terms/NAME``; if the gate may end
@@ -31,7 +31,7 @@ class MicroStepMetrics:
 
 @dataclass(frozen=True)
 class Counts:
-    """Tokens of a micro-step, known before the device has done anything.
+    """Token counts of a micro-step, computed on the host.
 
     Args:
         tokens: Real tokens.
@@ -47,10 +47,10 @@ class Counts:
 
     @classmethod
     def of(cls, batch: Batch, loops: Loops) -> Counts:
-        """Count a batch, best while it is on the CPU."""
+        """Count the tokens of a batch on the CPU."""
         tokens_B, scored_B = (batch.positions < PAD).sum(dim=1), batch.scored.sum(dim=1)
         first_B = torch.ones_like(tokens_B)
-        if loops.per_sequence is not None:  # a sequence of n loops begins so late that all end together
+        if loops.per_sequence is not None:  # sequences of fewer loops start later, so that all end together
             first_B = loops.total - loops.per_sequence + 1
         ran_KB = torch.arange(1, loops.total + 1)[:, None] >= first_B
         return cls(
@@ -63,46 +63,46 @@ class Counts:
 
 @dataclass
 class StepMetrics:
-    """What the micro-steps of one optimizer step measured.
+    """Average the metrics of the micro-steps of one optimizer step.
 
     Per-loop cross-entropy is averaged over scored tokens, state norms over real tokens, of the sequences that ran the
-    loop, terms of the supervision over scored tokens, and all else over micro-steps: so each is what one pass over the
-    whole batch would have measured.
+    loop, terms of the supervision over scored tokens, and everything else over micro-steps. The averages equal those
+    of one pass over the whole batch.
 
     Args:
-        shift: Whether micro-steps of fewer loops are counted as the last loops of the step, not as the first. So it is
-            where sequences have loops of their own and all end at the same one.
+        shift: Whether the loops of micro-steps with fewer loops count as the last loops of the step, as they do if
+            loops are drawn per sequence. Otherwise they count as the first.
     """
 
     shift: bool = False
     parts: list[tuple[MicroStepMetrics, Counts]] = field(default_factory=list)
 
-    def add(self, measured: MicroStepMetrics, counts: Counts) -> None:
-        """Take one micro-step, without waiting for the device."""
-        self.parts.append((measured, counts))
+    def add(self, metrics: MicroStepMetrics, counts: Counts) -> None:
+        """Add a micro-step, without waiting for the device."""
+        self.parts.append((metrics, counts))
 
     @property
     def tokens(self) -> int:
-        """Real tokens of the micro-steps so far, on this rank."""
+        """Real tokens of the micro-steps added, on this rank."""
         return sum(counts.tokens for _, counts in self.parts)
 
     def read(self, process: Process, grad_norm: Tensor | None) -> StepValues:
-        """Bring everything to the host, over all ranks; this waits for the device, once.
+        """Transfer the metrics to the host and average them over all ranks; this waits for the device once.
 
         Args:
-            process: Who else has a part of the batch.
-            grad_norm: Global norm of the gradient where it is already known.
+            process: This rank.
+            grad_norm: Global norm of the gradient, if it is already computed.
         """
-        tensors = [measured.values for measured, _ in self.parts]
+        tensors = [metrics.values for metrics, _ in self.parts]
         if grad_norm is not None:
             tensors.append(grad_norm.detach().float().reshape(1))
         numbers = iter(torch.cat(tensors).tolist())
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        most = max(len(counts.tokens_by_loop) for _, counts in self.parts)
-        for measured, counts in self.parts:
-            moved = most - len(counts.tokens_by_loop) if self.shift else 0
-            found = {name: next(numbers) for name in measured.names}
-            for name, value in found.items():
+        max_loops = max(len(counts.tokens_by_loop) for _, counts in self.parts)
+        for metrics, counts in self.parts:
+            offset = max_loops - len(counts.tokens_by_loop) if self.shift else 0
+            values = {name: next(numbers) for name in metrics.names}
+            for name, value in values.items():
                 weight: float = 1
                 what, _, loop = name.partition("/")
                 if what in ("tokens", "scored"):
@@ -111,19 +111,19 @@ class StepMetrics:
                     counted, by_loop = (
                         ("scored", counts.scored_by_loop) if what == "ce" else ("tokens", counts.tokens_by_loop)
                     )
-                    weight = found.get(f"{counted}/{loop}", by_loop[int(loop) - 1])
-                    name = f"{what}/{int(loop) + moved}"
+                    weight = values.get(f"{counted}/{loop}", by_loop[int(loop) - 1])
+                    name = f"{what}/{int(loop) + offset}"
                 elif what == "terms":
                     weight = counts.scored
                 sums[name][0] += weight * value if weight else 0.0
                 sums[name][1] += weight
         norm = next(numbers, None)
-        # the ranks run the same loops, so they have measured the same things
+        # all ranks run the same loops, so their metrics have the same names
         names = sorted(sums)
-        lost = norm is not None and not math.isfinite(norm)
-        *flat, lost_anywhere = process.sum([number for name in names for number in sums[name]] + [float(lost)])
+        is_faulty = norm is not None and not math.isfinite(norm)
+        *flat, num_faulty = process.sum([number for name in names for number in sums[name]] + [float(is_faulty)])
         means = {name: _ratio(*flat[2 * i : 2 * i + 2]) for i, name in enumerate(names)}
-        return StepValues(means, norm if lost or not lost_anywhere else math.nan)
+        return StepValues(means, norm if is_faulty or not num_faulty else math.nan)
 
 
 def _ratio(total: float, weight: float) -> float | None:
@@ -135,8 +135,8 @@ class StepValues:
     """Metrics of an optimizer step as plain numbers.
 
     Args:
-        means: By the names of ``Measured``; None where nothing was scored.
-        grad_norm: Global norm of the gradient before clipping; not finite on all ranks if it is so on any.
+        means: By the names of ``MicroStepMetrics``; None if no token was scored.
+        grad_norm: Global norm of the gradient before clipping; not finite on all ranks if it is not finite on one.
     """
 
     means: dict[str, float | None]
@@ -144,7 +144,7 @@ class StepValues:
 
     @property
     def loss(self) -> float:
-        """The minimised scalar."""
+        """The loss that is minimised."""
         loss = self.means["loss"]
         assert loss is not None
         return loss
@@ -156,34 +156,34 @@ class StepValues:
 
     @property
     def terms(self) -> dict[str, float | None]:
-        """Other figures of the supervision by name."""
+        """Other metrics of the supervision by name."""
         return self._named("terms/")
 
-    def _named(self, mark: str) -> dict[str, float | None]:
-        return {name.removeprefix(mark): value for name, value in self.means.items() if name.startswith(mark)}
+    def _named(self, prefix: str) -> dict[str, float | None]:
+        return {name.removeprefix(prefix): value for name, value in self.means.items() if name.startswith(prefix)}
 
     def by_loop(self, what: str, total: int) -> list[float | None]:
-        """``ce`` or ``state_norm`` of loops 1 .. total, None where there is none."""
+        """``ce`` or ``state_norm`` of loops 1 .. total; None if it was not measured."""
         return [self.means.get(f"{what}/{k}") for k in range(1, total + 1)]
 
     def largest_state(self) -> tuple[int, float]:
-        """The loop after which the state is largest, and its mean norm; zero where no state was measured."""
+        """The loop with the largest mean state norm, and the norm; zeros if no state was measured."""
         norms = [(value, k) for k in range(1, self._loops() + 1) if (value := self.means.get(f"state_norm/{k}"))]
         value, k = max(norms, default=(0.0, 0))
         return k, value
 
     def fault(self) -> tuple[str, float] | None:
-        """What is not finite first in the order of computation, with its loop and value, or None where all is well."""
+        """The first value that is not finite in order of computation, as description and value; None if all are."""
         for k in range(1, self._loops() + 1):
-            for what, words in (("state_norm", "the state"), ("ce", "the cross-entropy")):
+            for what, label in (("state_norm", "the state"), ("ce", "the cross-entropy")):
                 value = self.means.get(f"{what}/{k}")
                 if value is not None and not math.isfinite(value):
-                    return f"{words} of loop {k} is {value}", value
+                    return f"{label} of loop {k} is {value}", value
         named = [(f"the regularizer {name}", value) for name, value in self.regularizers.items()]
         named += [(f"the term {name}", value) for name, value in self.terms.items()]
-        for words, value in [*named, ("the loss", self.loss), ("the gradient's norm", self.grad_norm)]:
+        for label, value in [*named, ("the loss", self.loss), ("the gradient's norm", self.grad_norm)]:
             if value is not None and not math.isfinite(value):
-                return f"{words} is {value}", value
+                return f"{label} is {value}", value
         return None
 
     def _loops(self) -> int:
@@ -191,7 +191,7 @@ class StepValues:
         return max((int(loop) for what, _, loop in by_loop if what in ("state_norm", "ce")), default=0)
 
 
-def line(
+def metrics_record(
     values: StepValues,
     *,
     step: int,
@@ -202,22 +202,22 @@ def line(
     grad_norm: float | None,
     tokens: int,
     flops: float | None,
-    speed: Mapping[str, Any],
+    throughput: Mapping[str, Any],
     batch_sha: str,
 ) -> dict[str, Any]:
-    """A line of ``metrics.jsonl``.
+    """Return a line of ``metrics.jsonl``.
 
     Args:
-        values: What was measured.
+        values: Metrics of the step.
         step: Optimizer steps done, this one included.
         total: Most core calls of a micro-step.
-        loops_mean: Mean number of loops of a sequence, where ``values`` does not have it.
-        backprop: Most loops that carried gradient.
+        loops_mean: Mean number of loops of a sequence, if ``values`` does not contain it.
+        backprop: Most loops that carry gradient.
         lr: Learning rate of the step.
-        grad_norm: Global norm of the gradient before clipping, where ``values`` does not have it.
-        tokens: Real tokens trained on since the beginning of the run.
-        flops: Floating-point operations since then, forward and backward; None where they cannot be counted.
-        speed: ``tokens_per_s``, ``mfu``, ``step_s`` and ``peak_memory_bytes``.
+        grad_norm: Global norm of the gradient before clipping, if ``values`` does not contain it.
+        tokens: Real tokens trained on since the start of the run.
+        flops: Floating-point operations since then, forward and backward; None if they cannot be counted.
+        throughput: ``tokens_per_s``, ``mfu``, ``step_s`` and ``peak_memory_bytes``.
         batch_sha: Digest of the sequences of the step.
     """
     return {
@@ -234,6 +234,6 @@ def line(
         "state_norm": values.by_loop("state_norm", total),
         "tokens": tokens,
         "flops": flops,
-        **speed,
+        **throughput,
         "batch_sha": batch_sha,
     }

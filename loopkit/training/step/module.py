@@ -1,4 +1,4 @@
-"""Model and objective as the one module that DeepSpeed wraps: a batch goes in, a loss and detached metrics come out."""
+"""The module that DeepSpeed wraps: model and objective, from a batch to a loss and detached metrics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class TrainingModule(nn.Module):
 
     Args:
         model: The looped model; its parameters are fp32.
-        objective: What turns a trajectory into a scalar.
-        seed: The run's seed, which keys noise inside of the model.
+        objective: Computes the loss of a trajectory.
+        seed: The run's seed, which keys noise inside the model.
         precision: ``bf16_autocast`` multiplies matrices in bf16 and keeps parameters, norms and the residual stream in
-            fp32: a state norm of 10⁴ does not survive bf16. ``fp32`` does everything in fp32.
+            fp32: a state norm of 10⁴ does not survive bf16. ``fp32`` computes everything in fp32.
     """
 
     def __init__(
@@ -36,32 +36,32 @@ class TrainingModule(nn.Module):
     def forward(
         self, batch: Batch, loops: Loops, optimizer_step: int, share: float, token_share: float = 1.0
     ) -> tuple[Tensor, MicroStepMetrics]:
-        """One micro-step forward.
+        """Run the forward pass of one micro-step.
 
         Args:
-            batch: Sequences of this micro-step, on this module's device.
-            loops: The loops they run.
+            batch: Sequences of this micro-step, on the device of the module.
+            loops: Their loops.
             optimizer_step: Finished optimizer steps.
-            share: Scored tokens of this micro-step times the number of micro-steps over ranks, divided by the scored
-                tokens of the whole step; so that unequal micro-steps add up to the gradient of the whole batch.
-            token_share: The same of real tokens.
+            share: Scored tokens of this micro-step times the number of micro-steps over all ranks, divided by the
+                scored tokens of the step; unequal micro-steps then add up to the gradient of the whole batch.
+            token_share: The same ratio of real tokens.
 
         Returns:
-            The loss, fp32 scalar, and what was measured.
+            The loss, an fp32 scalar, and the metrics.
         """
         with torch.autocast(batch.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             trajectory = self.model.run(batch, loops, noise_key=(self.seed, optimizer_step))
             outcome = self.objective(trajectory, optimizer_step, share, token_share)
-        found = {"loss": outcome.loss}
-        found |= {f"ce/{k}": value for k, value in outcome.ce.items()}
-        found |= {f"regularizers/{name}": value for name, value in outcome.regularizers.items()}
-        found |= {f"terms/{name}": value for name, value in outcome.terms.items()}
+        metrics = {"loss": outcome.loss}
+        metrics |= {f"ce/{k}": value for k, value in outcome.ce.items()}
+        metrics |= {f"regularizers/{name}": value for name, value in outcome.regularizers.items()}
+        metrics |= {f"terms/{name}": value for name, value in outcome.terms.items()}
         with torch.no_grad():
             norms = state_norms(trajectory)
             if self.model.stops:
-                found |= counts_by_loop(trajectory)
-            values = torch.stack([value.detach().float() for value in found.values()])
-            names = (*found, *(f"state_norm/{k}" for k in range(1, loops.total + 1)))
+                metrics |= counts_by_loop(trajectory)
+            values = torch.stack([value.detach().float() for value in metrics.values()])
+            names = (*metrics, *(f"state_norm/{k}" for k in range(1, loops.total + 1)))
             return outcome.loss, MicroStepMetrics(names, torch.cat([values, norms]))
 
 
@@ -79,13 +79,13 @@ def state_norms(trajectory: Trajectory) -> Tensor:
 
 
 def counts_by_loop(trajectory: Trajectory) -> dict[str, Tensor]:
-    """How many loops a sequence ran on average, and the real and scored tokens of those that ran each loop."""
+    """Mean number of loops of a sequence, and the real and scored tokens of the sequences that ran each loop."""
     batch, total = trajectory.batch, trajectory.loops.total
     depth_B = torch.full((len(batch),), total) if trajectory.depth is None else trajectory.depth
-    found = {"depth": depth_B.float().mean()}
+    metrics = {"depth": depth_B.float().mean()}
     for k in range(1, total + 1):
         ran_B = trajectory.active(k)
         ran_B1 = torch.ones_like(batch.scored[:, :1]) if ran_B is None else ran_B[:, None]
-        found[f"tokens/{k}"] = ((batch.positions < PAD) & ran_B1).sum()
-        found[f"scored/{k}"] = (batch.scored & ran_B1).sum()
-    return {name: value.to(batch.device) for name, value in found.items()}
+        metrics[f"tokens/{k}"] = ((batch.positions < PAD) & ran_B1).sum()
+        metrics[f"scored/{k}"] = (batch.scored & ran_B1).sum()
+    return {name: value.to(batch.device) for name, value in metrics.items()}

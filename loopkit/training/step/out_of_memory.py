@@ -1,4 +1,4 @@
-"""A device that has not enough memory: which smaller micro-batch to try."""
+"""Report that a device ran out of memory, and suggest a smaller micro-batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from loopkit.data.batch_sizes import BatchSizes, largest_micro
 from loopkit.exit_codes import ExitCode
 from loopkit.recipe import Recipe
-from loopkit.training.errors import Ended, kept
+from loopkit.training.errors import Ended, describe_checkpoint
 
 
 class OutOfMemory(Ended):
-    """A step or an evaluation needed more memory than there is.
+    """A step or an evaluation ran out of memory.
 
     Args:
-        where: What needed it.
+        where: The step or evaluation.
         remedy: What to try.
         checkpoint: The newest checkpoint, if there is one.
     """
@@ -26,22 +26,22 @@ class OutOfMemory(Ended):
     exit_code = ExitCode.OUT_OF_MEMORY
 
     def __init__(self, where: str, remedy: str, checkpoint: Path | None) -> None:
-        super().__init__(f"{where}: there is not enough memory; {remedy}. {kept(checkpoint)}")
+        super().__init__(f"{where}: there is not enough memory; {remedy}. {describe_checkpoint(checkpoint)}")
         self.remedy, self.checkpoint = remedy, checkpoint
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception is an allocator's, on a GPU or on the CPU."""
+    """Whether an exception comes from the allocator of a GPU or of the CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # the CPU allocator, and CUDA where its own error comes through another library, raise a plain RuntimeError
-    text = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
+    # the CPU allocator, and CUDA errors that pass through another library, raise a plain RuntimeError
+    message = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in message or "out of memory" in message)
 
 
 @contextmanager
-def explained(where: str, remedy: str, checkpoint: Path | None) -> Iterator[None]:
-    """Turn an allocator's error inside of the block into ``OutOfMemory``; others pass as they are."""
+def explain_out_of_memory(where: str, remedy: str, checkpoint: Path | None) -> Iterator[None]:
+    """Convert an allocator's error inside the block to ``OutOfMemory``; other errors pass unchanged."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -50,16 +50,16 @@ def explained(where: str, remedy: str, checkpoint: Path | None) -> Iterator[None
         raise
 
 
-def smaller_step(recipe: Recipe, sizes: BatchSizes) -> str:
-    """What to try where an optimizer step needs too much memory."""
-    now = f"the micro-batch is {sizes.micro}"
+def suggest_smaller_step(recipe: Recipe, sizes: BatchSizes) -> str:
+    """Suggest a setting that reduces the memory of an optimizer step."""
+    current = f"the micro-batch is {sizes.micro}"
     if sizes.micro > 1:
         fits = largest_micro(sizes.batch, sizes.world, lambda micro: micro <= sizes.micro // 2)
-        remedy = f"{now}: try --set train.micro_batch={fits}"
+        remedy = f"{current}: try --set train.micro_batch={fits}"
         if recipe.train.loops_per == "micro_step":
             return f"{remedy} under another --name, because loops are drawn for each micro-step"
         return f"{remedy}, which gives the same run but for rounding"
     if not recipe.train.checkpointing:
-        return f"{now} already: try --set train.checkpointing=true, which keeps one loop at a time"
-    most = "try a shorter data.length, fewer loops in train.backprop, or ZeRO"
-    return f"{now} already, and train.checkpointing is on: {most}"
+        return f"{current} already: try --set train.checkpointing=true, which keeps one loop at a time"
+    remedy = "try a shorter data.length, fewer loops in train.backprop, or ZeRO"
+    return f"{current} already, and train.checkpointing is on: {remedy}"

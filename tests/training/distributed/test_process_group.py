@@ -11,7 +11,7 @@ from loopkit.training.distributed.process_group import choose_device
 def test_without_a_gpu_the_processor_is_taken_or_the_wish_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto").type == "cpu"
-    with pytest.raises(ValueError, match=r"train\.device is cuda, but torch sees no GPU"):
+    with pytest.raises(ValueError, match=r"train\.device is cuda, but torch finds no GPU"):
         choose_device("cuda")
 
 
@@ -20,5 +20,5 @@ def test_each_rank_of_a_machine_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cpu", 1).type == "cpu"
     assert [choose_device("auto", rank).index for rank in (0, 1)] == [0, 1]
-    with pytest.raises(ValueError, match="rank 2 of this machine has no GPU: there are 2; start 2 ranks, or fewer"):
+    with pytest.raises(ValueError, match="rank 2 of this machine has no GPU: the machine has 2; start at most 2 ranks"):
         choose_device("auto", 2)

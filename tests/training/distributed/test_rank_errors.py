@@ -64,27 +64,29 @@ def test_one_process_keeps_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 CODE = """
 import os, time
 from loopkit.errors import UserError
-from loopkit.training.distributed.rank_errors import one_voice
+from loopkit.training.distributed.rank_errors import report_rank_errors
 from loopkit.training.distributed.process_group import join
-with one_voice():
+with report_rank_errors():
     process = join("cpu")
-    if os.environ["WHO"] == "all" or os.environ["RANK"] == os.environ["WHO"]:
+    if os.environ["FAILING"] == "all" or os.environ["RANK"] == os.environ["FAILING"]:
         raise UserError("the data is not there")
     process.barrier()
 """
 
 
-@pytest.mark.parametrize("who", ["all", "1"])
-def test_of_ranks_that_met_the_first_to_fail_speaks(who: str) -> None:
+@pytest.mark.parametrize("failing", ["all", "1"])
+def test_the_first_rank_to_fail_reports(failing: str) -> None:
     from loopkit.training.distributed.launch import LAUNCHED, environments
 
-    started = []
+    processes = []
     for environment in environments(2):
-        own = {key: value for key, value in environment.items() if key != LAUNCHED} | {"WHO": who}
-        started.append(subprocess.Popen([sys.executable, "-c", CODE], env=own, stderr=subprocess.PIPE, text=True))
-    said = [process.communicate(timeout=120)[1] for process in started]
-    assert sum(text.count("error:") for text in said) == 1, said
-    assert "the data is not there" in "".join(said)
-    codes = [process.returncode for process in started]
-    assert codes == ([2, 2] if who == "all" else [ExitCode.LOST, 2])
+        variables = {key: value for key, value in environment.items() if key != LAUNCHED} | {"FAILING": failing}
+        processes.append(
+            subprocess.Popen([sys.executable, "-c", CODE], env=variables, stderr=subprocess.PIPE, text=True)
+        )
+    messages = [process.communicate(timeout=120)[1] for process in processes]
+    assert sum(message.count("error:") for message in messages) == 1, messages
+    assert "the data is not there" in "".join(messages)
+    codes = [process.returncode for process in processes]
+    assert codes == ([2, 2] if failing == "all" else [ExitCode.LOST, 2])
     assert os.environ.get("RANK") is None

@@ -15,7 +15,11 @@ from loopkit.loop import IGNORE, PAD, Batch, Loops
 from loopkit.model import build_model
 from loopkit.model.parameter_groups import freeze, parameter_groups
 from loopkit.objective import build_objective
-from loopkit.training.checkpointing.optimizer_state import load_optimizer_state, optimizer_state, whole_parameters
+from loopkit.training.checkpointing.optimizer_state import (
+    gather_optimizer_state,
+    gathered_parameters,
+    load_optimizer_state,
+)
 from loopkit.training.distributed.process_group import join
 from loopkit.training.step.deepspeed_config import deepspeed_config
 from loopkit.training.step.engine import Engine
@@ -138,7 +142,7 @@ def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int, regularizer
         assert found is not None
         assert found == pytest.approx(expected, rel=1e-5)
         assert found > 0.05  # clipping had something to do, and the norm is that from before it
-    with whole_parameters(built):
+    with gathered_parameters(built):
         for (name, ours), theirs in zip(built.module.named_parameters(), plain.parameters(), strict=True):
             assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6), name
 
@@ -215,17 +219,17 @@ def test_parameters_without_dimensions_are_trained(recipe: Maker, stage: int, tr
         plain_step(plain, optimizer, batch(number), 0.05, 1e-2)
         step(built, batch(number), 8)
         built.update(1e-2)
-    with whole_parameters(built):
+    with gathered_parameters(built):
         ours = {name: value.detach().clone() for name, value in built.module.named_parameters()}
     scalars = [name for name, value in plain.named_parameters() if value.dim() == 0]
     assert "model.carry.factor" in scalars
     for name, value in plain.named_parameters():
         assert ours[name].shape == value.shape, name
         assert torch.allclose(ours[name], value, rtol=1e-4, atol=1e-6), name
-    state = optimizer_state(built)
+    state = gather_optimizer_state(built)
     again = engine(with_plain_scalar(recipe, overrides), stage=stage)
     load_optimizer_state(again, state)
-    loaded = optimizer_state(again)
+    loaded = gather_optimizer_state(again)
     for name in scalars:
         assert state[f"{name}/exp_avg"] != 0
         assert {key.rpartition("/")[2] for key in loaded if key.startswith(f"{name}/")} == {
@@ -257,7 +261,7 @@ def test_state_of_muon_moves_between_stages(recipe: Maker, before: int, after: i
     for number in range(2):
         step(first, batch(number), 8)
         first.update(1e-2)
-    state = optimizer_state(first)
+    state = gather_optimizer_state(first)
     qkv, gate = (f"model.core.blocks.0.{name}.weight" for name in ("attention.qkv", "mlp.gate"))
     assert {name for name in state if name.startswith(qkv)} == {f"{qkv}/momentum_buffer"}
     assert {name for name in state if name.startswith(gate)} == {
@@ -268,7 +272,7 @@ def test_state_of_muon_moves_between_stages(recipe: Maker, before: int, after: i
     if after:  # the master weights follow
         second.deepspeed.optimizer.refresh_fp32_params()
     load_optimizer_state(second, state)
-    again = optimizer_state(second)
+    again = gather_optimizer_state(second)
     for name in state:
         assert state[name].equal(again[name]), name
     for built in (first, second):
@@ -287,7 +291,7 @@ def test_recomputing_the_shared_core_changes_nothing(recipe: Maker, stage: int) 
         for number in range(2):
             step(built, batch(number), 8, loops=Loops.fixed(4, 3))
             built.update(1e-2)
-        with whole_parameters(built):
+        with gathered_parameters(built):
             found.append({name: value.detach().clone() for name, value in built.module.named_parameters()})
     for name, expected in found[0].items():
         assert torch.allclose(found[1][name], expected, rtol=1e-5, atol=1e-7), name
@@ -337,18 +341,18 @@ def test_optimizer_state_moves_between_stages(recipe: Maker, before: int, after:
     for number in range(2):
         step(first, batch(number), 8)
         first.update(1e-2)
-    state = optimizer_state(first)
+    state = gather_optimizer_state(first)
     names = {name for name, _ in module(recipe).named_parameters()}
     assert state.keys() == {f"{name}/{key}" for name in names for key in ("exp_avg", "exp_avg_sq", "step")}
     assert all(state[f"{name}/step"] == 2 for name in names)
     second = engine(module(recipe), stage=after)
     load_optimizer_state(second, state)
-    again = optimizer_state(second)
+    again = gather_optimizer_state(second)
     for name in state:
         assert state[name].equal(again[name]), name
     step(second, batch(2), 8)
     second.update(1e-2)
-    assert optimizer_state(second)["model.embedding.tokens.weight/step"] == 3
+    assert gather_optimizer_state(second)["model.embedding.tokens.weight/step"] == 3
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
@@ -356,18 +360,18 @@ def test_a_gradient_that_is_not_finite_is_told(recipe: Maker, stage: int) -> Non
     built = engine(module(recipe), stage=stage, clip=1.0)
     built.micro_step(batch(), Loops.fixed(2), 0, float("nan"))
     norm = built.grad_norm()
-    before = optimizer_state(built)
+    before = gather_optimizer_state(built)
     told = built.update(1e-2) if norm is None else norm.item()
     assert told is not None
     assert not math.isfinite(told)
     if stage > 0:  # on stage 0 the trainer looks before it updates
-        assert optimizer_state(built).keys() == before.keys()
-        with whole_parameters(built):
+        assert gather_optimizer_state(built).keys() == before.keys()
+        with gathered_parameters(built):
             assert all(parameter.isfinite().all() for parameter in built.module.parameters())
 
 
 def test_state_of_other_parameters_is_refused(recipe: Maker) -> None:
-    with pytest.raises(ValueError, match=r"not of the trained parameters: .*nobody"):
+    with pytest.raises(ValueError, match=r"does not match the trained parameters: .*nobody"):
         load_optimizer_state(engine(module(recipe)), {"nobody/exp_avg": torch.zeros(1)})
 
 

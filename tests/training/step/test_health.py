@@ -48,12 +48,12 @@ def poison(monkeypatch: pytest.MonkeyPatch, *samples: int) -> None:
 
 
 def test_by_default_only_what_is_not_finite_is_wrong(recipe: Maker) -> None:
-    judge = health(recipe)
-    assert not judge.every_step
-    assert judge.judge(3, values(1e9, 1e9), History((1.0,) * 100), "ab") is None
-    event = judge.judge(3, values(norm=math.inf), History(), "ab")
+    monitor = health(recipe)
+    assert not monitor.checks_every_step
+    assert monitor.check(3, values(1e9, 1e9), History((1.0,) * 100), "ab") is None
+    event = monitor.check(3, values(norm=math.inf), History(), "ab")
     assert event is not None
-    assert event.line() == {
+    assert event.record() == {
         "step": 3,
         "event": "not_finite",
         "action": "stop",
@@ -65,35 +65,35 @@ def test_by_default_only_what_is_not_finite_is_wrong(recipe: Maker) -> None:
 
 
 def test_a_state_beyond_its_limit_is_an_event(recipe: Maker) -> None:
-    judge = health(recipe, "state_norm={limit: 8, action: warn}")
-    assert judge.every_step
-    assert judge.judge(1, values(norm=8.0), History(), "") is None
-    event = judge.judge(1, values(norm=8.5), History(), "")
+    monitor = health(recipe, "state_norm={limit: 8, action: warn}")
+    assert monitor.checks_every_step
+    assert monitor.check(1, values(norm=8.0), History(), "") is None
+    event = monitor.check(1, values(norm=8.5), History(), "")
     assert event is not None
     assert (event.kind, event.action, event.value, event.limit) == ("state_norm", "warn", 8.5, 8.0)
     assert "loop 2" in event.what
 
 
 def test_a_spike_is_measured_by_the_recent_losses(recipe: Maker) -> None:
-    judge = health(recipe, "loss_spike={num_std: 4, window: 9, action: rewind}")
+    monitor = health(recipe, "loss_spike={num_std: 4, window: 9, action: rewind}")
     losses = (2.0, 2.2, 1.8, 2.1, 1.9, 2.0, 2.3, 1.7, 2.0)  # median 2, median distance 0.1
     limit = 2 + 4 * 1.4826 * 0.1
-    assert judge.judge(1, values(loss=99.0), History(losses[1:]), "") is None  # too few to tell
-    assert judge.judge(1, values(loss=limit - 1e-6), History(losses), "") is None
-    event = judge.judge(1, values(loss=limit + 1e-6), History(losses), "")
+    assert monitor.check(1, values(loss=99.0), History(losses[1:]), "") is None  # too few to tell
+    assert monitor.check(1, values(loss=limit - 1e-6), History(losses), "") is None
+    event = monitor.check(1, values(loss=limit + 1e-6), History(losses), "")
     assert event is not None
     assert (event.kind, event.action, event.limit) == ("loss_spike", "rewind", pytest.approx(limit))
     flat = History((2.0,) * 9)  # no distance at all would make a spike of rounding
-    assert judge.judge(1, values(loss=2.07), flat, "") is None
-    assert judge.judge(1, values(loss=2.09), flat, "") is not None
+    assert monitor.check(1, values(loss=2.07), flat, "") is None
+    assert monitor.check(1, values(loss=2.09), flat, "") is not None
 
 
 def test_the_window_moves_with_the_steps_that_are_taken(recipe: Maker) -> None:
-    judge, history = health(recipe, "loss_spike={num_std: 4, window: 8}"), History(skips=3)
+    monitor, history = health(recipe, "loss_spike={num_std: 4, window: 8}"), History(skips=3)
     for loss in range(12):
-        history = judge.taken(history, values(float(loss)))
+        history = monitor.extend(history, values(float(loss)))
     assert history == History(tuple(map(float, range(4, 12))))
-    assert health(recipe).taken(history, values()).losses == ()
+    assert health(recipe).extend(history, values()).losses == ()
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_the_window_moves_with_the_steps_that_are_taken(recipe: Maker) -> None:
     [("skip_step", History(skips=2), "max_skips"), ("rewind", History(rewinds=2), "max_rewinds")],
 )
 def test_what_does_not_help_often_enough_stops(recipe: Maker, action: str, history: History, option: str) -> None:
-    judge = health(recipe, f"not_finite={action}", f"{option}=2")
-    found = [judge.lost_gradient(5, math.inf, past, "") for past in (History(skips=1, rewinds=1), history)]
+    monitor = health(recipe, f"not_finite={action}", f"{option}=2")
+    found = [monitor.gradient_event(5, math.inf, past, "") for past in (History(skips=1, rewinds=1), history)]
     assert [event.action for event in found] == [action, "stop"]
     assert option in found[1].what
 
@@ -196,5 +196,5 @@ def test_recent_losses_are_part_of_a_checkpoint(recipe: Maker, tmp_path: Path) -
 
 
 def test_an_event_without_a_finite_value_is_json(recipe: Maker) -> None:
-    event = replace(health(recipe).lost_gradient(2, math.nan, History(), "ab"), value=math.nan)
+    event = replace(health(recipe).gradient_event(2, math.nan, History(), "ab"), value=math.nan)
     assert json.loads(json.dumps(event.line(to_step=1), allow_nan=False))["value"] is None

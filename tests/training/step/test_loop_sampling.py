@@ -109,7 +109,7 @@ def test_fewer_loops_than_backprop_carry_gradient_all() -> None:
     draws = [LoopSampler(Uniform(max=8), seed=0, per="step", backprop=3, num_steps=1).draw(s, sizes) for s in range(40)]
     for draw in draws:
         loops = draw.loops(sizes, 0, 0)
-        assert loops.backprop == min(loops.total, 3) == draw.most_backprop(sizes)
+        assert loops.backprop == min(loops.total, 3) == draw.max_backprop(sizes)
 
 
 def test_a_curriculum_is_told_how_far_the_run_is() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from loopkit.loop import IGNORE, Batch, Loops
 from loopkit.training.distributed.process_group import Process
-from loopkit.training.step.metrics import Counts, MicroStepMetrics, StepMetrics, StepValues, line
+from loopkit.training.step.metrics import Counts, MicroStepMetrics, StepMetrics, StepValues, metrics_record
 
 ALONE = Process(0, 1, 0, torch.device("cpu"))
 
@@ -124,7 +124,7 @@ def test_the_largest_state_is_found() -> None:
 
 def test_a_line_has_the_agreed_fields_in_order() -> None:
     speed: dict[str, Any] = {"tokens_per_s": 1.0, "mfu": None, "step_s": 1.0, "peak_memory_bytes": 1}
-    record = line(
+    record = metrics_record(
         StepValues({"loss": 1.0, "ce/2": 1.0, "regularizers/p": 0.1}, None),
         step=1,
         total=2,
@@ -134,7 +134,7 @@ def test_a_line_has_the_agreed_fields_in_order() -> None:
         grad_norm=0.5,
         tokens=8,
         flops=1e9,
-        speed=speed,
+        throughput=speed,
         batch_sha="ab",
     )
     assert list(record) == [

@@ -12,7 +12,7 @@ from loopkit.data.batch_sizes import BatchSizes
 from loopkit.runs import RunFolder
 from loopkit.training.evaluation_hook import EvaluationHook
 from loopkit.training.step.engine import Engine
-from loopkit.training.step.out_of_memory import OutOfMemory, explained, smaller_step
+from loopkit.training.step.out_of_memory import OutOfMemory, explain_out_of_memory, suggest_smaller_step
 from tests.training.conftest import Maker
 from tests.training.runs import assert_same_bits, fit
 
@@ -27,7 +27,7 @@ def raises(error: Exception) -> Any:
 def test_the_cpus_own_error_is_recognised() -> None:
     with (
         pytest.raises(OutOfMemory, match="step 4: there is not enough memory; try less") as ended,
-        explained("step 4", "try less", None),
+        explain_out_of_memory("step 4", "try less", None),
     ):
         torch.empty(2**60, dtype=torch.uint8)
     assert ended.value.exit_code == 6
@@ -43,12 +43,12 @@ def test_the_cpus_own_error_is_recognised() -> None:
     ],
 )
 def test_so_are_others(error: Exception) -> None:
-    with pytest.raises(OutOfMemory), explained("a step", "try less", Path("c")):
+    with pytest.raises(OutOfMemory), explain_out_of_memory("a step", "try less", Path("c")):
         raise error
 
 
 def test_other_errors_pass_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shapes differ"), explained("a step", "try less", None):
+    with pytest.raises(RuntimeError, match="shapes differ"), explain_out_of_memory("a step", "try less", None):
         raise RuntimeError("shapes differ")
 
 
@@ -64,7 +64,7 @@ def test_other_errors_pass_as_they_are() -> None:
     ],
 )
 def test_the_remedy_fits_the_run(recipe: Maker, micro: int, world: int, overrides: tuple[str, ...], said: str) -> None:
-    assert said in smaller_step(recipe(*overrides), BatchSizes.of(8, micro, world))
+    assert said in suggest_smaller_step(recipe(*overrides), BatchSizes.of(8, micro, world))
 
 
 def test_a_run_that_needs_too_much_can_go_on_with_less(
