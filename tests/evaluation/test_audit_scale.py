@@ -159,13 +159,13 @@ def test_components_of_a_plugin(plugin: Path, override: str, verdict: str) -> No
     assert scale("norm", override, plugins=(plugin,)).verdict == verdict
 
 
-def test_a_normed_readout_with_a_small_state_looks_visible_at_its_natural_scale_alone() -> None:
+def test_small_states_are_visible_at_natural_scale() -> None:
     found = scale("norm", "model.init={type: normal, std: 0.02}", "model.readout.norm.eps=1e-3")
     assert found.views[0].fraction[1] > 1e-3 > found.views[0].fraction[100]
     assert not found.visible
 
 
-def test_the_loss_of_a_square_has_a_known_slope() -> None:
+def test_slope_of_a_quadratic_loss() -> None:
     subject = surrogate(load_recipe("wikitext_44m_norm"))
     with torch.no_grad():
         t = subject.model.run(subject.batch, Loops.fixed(3, 2))

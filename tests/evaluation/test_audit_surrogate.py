@@ -54,7 +54,7 @@ def test_key_heads_stay_divisors() -> None:
     assert (attention.heads, attention.kv_heads, model.width) == (16, 4, 64)
 
 
-def test_a_width_is_not_less_than_what_must_fit_in_it(tmp_path: Path) -> None:
+def test_width_respects_component_bounds(tmp_path: Path) -> None:
     file = tmp_path / "plugin.py"
     file.write_text(PLUGIN)
     found = recipe(
@@ -63,7 +63,7 @@ def test_a_width_is_not_less_than_what_must_fit_in_it(tmp_path: Path) -> None:
     assert narrow(found.model).width == 128
 
 
-def test_a_part_that_does_not_take_the_narrow_width_gets_its_own(tmp_path: Path) -> None:
+def test_fixed_width_component_keeps_the_width(tmp_path: Path) -> None:
     file = tmp_path / "plugin.py"
     file.write_text(PLUGIN)
     found = recipe("model.width=768", "model.block.attention.heads=8", "model.carry=picky", plugins=(file,))

@@ -10,7 +10,7 @@ from loopkit.evaluation import ModelSource, Result, results_of, write_result
 from loopkit.runs import RunFolder
 
 
-def test_the_same_evaluation_replaces_and_another_one_stands_beside_it(tmp_path: Path, result: Result) -> None:
+def test_repeated_evaluation_replaces_its_file(tmp_path: Path, result: Result) -> None:
     folder = RunFolder(tmp_path)
     first = write_result(result, folder)
     assert first.name.startswith("step-00000001-validation-")

@@ -54,7 +54,7 @@ def test_a_row_marks_the_trained_range() -> None:
     assert build_row(1, None, {}) == {"depth": 1}
 
 
-def test_what_is_not_finite_is_named_and_left_out() -> None:
+def test_non_finite_figures_are_listed() -> None:
     row = build_row(
         3, None, {"loss": 1e3, "token_ppl": math.inf, "norm": {"mean": math.nan, "max": 2.0}, "x": {"y": math.inf}}
     )

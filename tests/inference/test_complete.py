@@ -1,4 +1,4 @@
-"""Where texts stop, and what is left of them."""
+"""Stop criteria of completions, and the text that remains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.model.tiny import section
 
 
 class Words(Tokenizer):
-    """One token per word, two special ones that spell nothing, and ends of line in pieces."""
+    """One token per word, two special tokens that decode to nothing, and a stop word in two pieces."""
 
     words = ("<end>", "<turn>", "a ", "b ", "St", "op", "! ", "é")
     size, eos = len(words), 0
@@ -45,52 +45,54 @@ class Words(Tokenizer):
         return cls()
 
 
-def says(text: str, tokenizer: Tokenizer) -> LoopedModel:
-    """A model that says one text after any one-token prompt, over and over."""
+def build_speaker(text: str, tokenizer: Tokenizer) -> LoopedModel:
+    """Build a model that repeats one text after any one-token prompt."""
     ids = [int(i) for i in tokenizer.encode([text])[0]]
     model = build_model(section(), vocabulary=tokenizer.size, max_length=64, max_loops=2, seed=0).eval()
-    spoken = iter(ids * 50)
+    tokens = iter(ids * 50)
 
     def answer(z: Tensor) -> Tensor:
-        return torch.nn.functional.one_hot(torch.tensor([next(spoken)] * len(z)), tokenizer.size).float()
+        return torch.nn.functional.one_hot(torch.tensor([next(tokens)] * len(z)), tokenizer.size).float()
 
     model.head.forward = answer  # type: ignore[method-assign,assignment]
     return model
 
 
-def said(text: str, stop: Sequence[str] = (), *, max_tokens: int = 20, tokenizer: Tokenizer | None = None) -> Any:
+def complete_text(
+    text: str, stop: Sequence[str] = (), *, max_tokens: int = 20, tokenizer: Tokenizer | None = None
+) -> Any:
     tokenizer = tokenizer or Words()
-    return complete(says(text, tokenizer), tokenizer, ["a "], depth=1, max_tokens=max_tokens, stop=stop)[0]
+    return complete(build_speaker(text, tokenizer), tokenizer, ["a "], depth=1, max_tokens=max_tokens, stop=stop)[0]
 
 
-def test_the_end_of_text_ends_a_text_and_is_no_part_of_it() -> None:
-    found = said("a b <end>a ")
-    assert (found.text, found.num_tokens, found.finished) == ("a b ", 3, True)
+def test_end_of_text_token_is_excluded() -> None:
+    result = complete_text("a b <end>a ")
+    assert (result.text, result.num_tokens, result.finished) == ("a b ", 3, True)
 
 
-def test_a_special_token_stops_although_it_spells_nothing() -> None:
-    found = said("a b <turn>a ", ["<turn>"])
-    assert (found.text, found.num_tokens, found.finished) == ("a b ", 3, True)
-    assert said("a b <turn>a ", max_tokens=4).text == "a b a ", "without being asked to, it does not"
+def test_special_token_stops() -> None:
+    result = complete_text("a b <turn>a ", ["<turn>"])
+    assert (result.text, result.num_tokens, result.finished) == ("a b ", 3, True)
+    assert complete_text("a b <turn>a ", max_tokens=4).text == "a b a ", "it stops only if requested"
 
 
-def test_a_string_stops_across_tokens_and_takes_what_follows_it_away() -> None:
-    found = said("a St<turn>op! b ", ["Stop"])
-    assert (found.text, found.num_tokens, found.finished) == ("a ", 4, True)
-    found = said("a Stop! b ", ["top!"])
-    assert (found.text, found.num_tokens) == ("a S", 4)
-    assert said("a Stop! b ", ["b ", "op", "Stop"]).text == "a ", "the first of several"
+def test_stop_string_is_matched_across_tokens() -> None:
+    result = complete_text("a St<turn>op! b ", ["Stop"])
+    assert (result.text, result.num_tokens, result.finished) == ("a ", 4, True)
+    result = complete_text("a Stop! b ", ["top!"])
+    assert (result.text, result.num_tokens) == ("a S", 4)
+    assert complete_text("a Stop! b ", ["b ", "op", "Stop"]).text == "a ", "the first of several"
 
 
-def test_the_limit_leaves_a_text_unfinished() -> None:
-    found = said("a b ", max_tokens=3)
-    assert (found.text, found.num_tokens, found.finished) == ("a b a ", 3, False)
+def test_token_limit_leaves_completion_unfinished() -> None:
+    result = complete_text("a b ", max_tokens=3)
+    assert (result.text, result.num_tokens, result.finished) == ("a b a ", 3, False)
 
 
-def test_bytes_stop_at_a_string_that_is_cut_through_their_middle() -> None:
-    found = said("naïve €uro", ["€"], tokenizer=Bytes())
-    assert (found.text, found.finished) == ("naïve ", True)
-    assert found.num_tokens == len("naïve €".encode())
+def test_bytes_stop_at_a_multibyte_string() -> None:
+    result = complete_text("naïve €uro", ["€"], tokenizer=Bytes())
+    assert (result.text, result.finished) == ("naïve ", True)
+    assert result.num_tokens == len("naïve €".encode())
 
 
 def test_stop_string_is_searched_in_the_tail() -> None:
@@ -102,4 +104,4 @@ def test_stop_string_is_searched_in_the_tail() -> None:
 
 def test_empty_stop_string_is_rejected() -> None:
     with pytest.raises(ValueError, match="a stop string is empty"):
-        said("a ", ["b", ""])
+        complete_text("a ", ["b", ""])

@@ -78,7 +78,7 @@ def first_ready(scores: Tensor, threshold: float) -> list[int]:
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("exit", EXITS, ids=name)
-def test_predictions_are_those_of_a_full_pass_at_the_chosen_loops(build: str, exit: Exit) -> None:
+def test_predictions_equal_those_of_full_passes(build: str, exit: Exit) -> None:
     parts = {"gate": "linear"} | BUILDS[build]
     model, rows = tiny(dtype=torch.float64, **parts), batch(6, unscored=3)
     scores = scores_of_full_pass(model, rows, exit)
@@ -94,7 +94,7 @@ def test_predictions_are_those_of_a_full_pass_at_the_chosen_loops(build: str, ex
 
 
 @pytest.mark.parametrize("exit", EXITS, ids=name)
-def test_the_lowest_threshold_stops_after_the_first_loop_and_the_highest_after_the_last(exit: Exit) -> None:
+def test_extreme_thresholds_stop_first_or_last(exit: Exit) -> None:
     model, rows = tiny(gate="linear"), batch(4)
     for threshold, depth in ((-math.inf, 1), (math.inf, LOOPS)):
         with core_rows(model) as seen:
@@ -138,12 +138,12 @@ def test_core_calls_fall_with_the_threshold() -> None:
     assert calls == [1, 2, 3, 4, 5]
 
 
-def test_takes_the_threshold_of_the_exit_if_no_other_is_given() -> None:
+def test_default_threshold_is_that_of_the_exit() -> None:
     assert exit_early(tiny(), batch(2), Depth(loops=3), LOOPS).depth.tolist() == [3, 3]
     assert exit_early(tiny(), batch(2), Depth(loops=9), LOOPS).depth.tolist() == [LOOPS, LOOPS]
 
 
-def test_the_caller_says_which_loop_counts_as_the_last() -> None:
+def test_last_sets_the_readout_loop() -> None:
     model, rows = tiny(readout="final_only"), batch(2)
     full = model.run(rows, Loops.fixed(LOOPS))
     alone = exit_early(model, rows, Depth(loops=2), LOOPS).answer
@@ -170,7 +170,7 @@ class NotANumber(Depth):
         return super().score(t, k) * math.nan
 
 
-def test_a_score_that_is_not_a_number_stops_nobody() -> None:
+def test_nan_scores_never_trigger_an_exit() -> None:
     assert exit_early(tiny(), batch(2), NotANumber(), LOOPS, threshold=-math.inf).depth.tolist() == [LOOPS] * 2
 
 

@@ -49,9 +49,7 @@ def any_length(**parts: Any) -> LoopedModel:
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("parts", MODELS.values(), ids=MODELS)
-def test_a_batch_gives_what_its_prompts_give_alone_cached_or_not(
-    parts: dict[str, Any], depth: int, sampling: Sampling
-) -> None:
+def test_batch_equals_separate_prompts(parts: dict[str, Any], depth: int, sampling: Sampling) -> None:
     model = any_length(**parts)
     options: dict[str, Any] = {"depth": depth, "max_tokens": 8, "sampling": sampling}
     batch = generate(model, PROMPTS, **options)
@@ -63,7 +61,7 @@ def test_a_batch_gives_what_its_prompts_give_alone_cached_or_not(
 
 @pytest.mark.parametrize("parts", MODELS.values(), ids=MODELS)
 @torch.no_grad()
-def test_cached_logits_of_a_padded_batch_are_those_of_recomputation_alone(parts: dict[str, Any]) -> None:
+def test_cached_logits_equal_recomputation(parts: dict[str, Any]) -> None:
     model, loops, seen = any_length(**parts).double(), Loops.fixed(3), []
     handle = model.head.register_forward_hook(lambda part, arguments, logits: seen.append(logits))
     generated = generate(model, PROMPTS, depth=3, max_tokens=8)
@@ -140,7 +138,7 @@ def test_invalid_prompts_and_options_are_rejected() -> None:
     assert generate(model, [], depth=2, max_tokens=1) == []
 
 
-def test_a_random_start_and_draws_belong_to_seed_and_sample() -> None:
+def test_random_start_depends_on_seed_and_sample() -> None:
     model = any_length(**MODELS["huginn"])
     options: dict[str, Any] = {"depth": 2, "max_tokens": 16}
     one = generate(model, [[3, 1]], **options, sampling=DRAWN)
@@ -152,7 +150,7 @@ def test_a_random_start_and_draws_belong_to_seed_and_sample() -> None:
     assert len({item.tokens for item in several}) == 3
 
 
-def test_a_component_that_cannot_be_cached_is_computed_again() -> None:
+def test_uncacheable_component_is_recomputed() -> None:
     class Whole(CausalAttention):
         """One that needs all tokens at once."""
 
@@ -171,7 +169,7 @@ def test_a_component_that_cannot_be_cached_is_computed_again() -> None:
     assert generate(model, PROMPTS, depth=2, max_tokens=6) == expected
 
 
-def test_work_of_a_cached_token_does_not_grow_with_the_text() -> None:
+def test_cached_token_costs_constant_work() -> None:
     model, lengths = any_length(), []
     model.core.register_forward_pre_hook(lambda part, arguments: lengths.append(arguments[0].shape[1]))
     generate(model, [[1] * 5], depth=2, max_tokens=4)

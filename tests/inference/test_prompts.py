@@ -4,7 +4,7 @@ from loopkit.inference.prompts import left_pad, sample_key
 from loopkit.loop import IGNORE, PAD
 
 
-def test_sequences_end_together_and_positions_start_at_the_first_token() -> None:
+def test_left_padding_keeps_positions() -> None:
     batch = left_pad([[5, 6], [7], [1, 2, 3]], [10, 11, 12], "cpu")
     assert batch.tokens.tolist() == [[0, 5, 6], [0, 0, 7], [1, 2, 3]]
     assert batch.positions.tolist() == [[PAD, 0, 1], [PAD, PAD, 0], [0, 1, 2]]

@@ -21,7 +21,7 @@ def test_draws_have_the_probabilities_of_the_logits(temperature: float) -> None:
 
 
 @pytest.mark.parametrize(("top_p", "inside"), [(0.5, [1]), (0.62, [1, 3]), (0.88, [0, 1, 3]), (0.96, [0, 1, 3, 4])])
-def test_top_p_keeps_the_smallest_set_that_reaches_it(top_p: float, inside: list[int]) -> None:
+def test_top_p_keeps_the_smallest_sufficient_set(top_p: float, inside: list[int]) -> None:
     p = LOGITS[0].softmax(0)
     reached = p.sort(descending=True).values.cumsum(0).tolist()
     assert reached == pytest.approx([0.563, 0.770, 0.896, 0.972, 1.0], abs=1e-3)
@@ -36,7 +36,7 @@ def test_zero_temperature_takes_the_likeliest() -> None:
     assert draw(Sampling(), 10).tolist() == [0, 1, 0, 0, 0]
 
 
-def test_a_draw_depends_on_seed_sample_and_position_alone() -> None:
+def test_draws_depend_on_seed_sample_and_position() -> None:
     sampling, count = Sampling(temperature=1.0, seed=3), 300
     logits, sample, places = LOGITS.expand(count, -1), torch.arange(count), torch.arange(count) % 7
     whole = sampling.choose(logits, sample, places)

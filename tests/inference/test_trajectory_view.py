@@ -11,7 +11,7 @@ from tests.model.tiny import batch, tiny
 
 
 @torch.no_grad()
-def test_reads_what_the_whole_pass_reads() -> None:
+def test_view_equals_the_full_pass() -> None:
     model = tiny(dtype=torch.float64, gate="linear", coda=1, readout="final_only")
     whole = model.run(batch(5, unscored=2), Loops.fixed(3))
     view = TrajectoryView(whole).narrow(torch.tensor([True, False, True, True, False]))
@@ -31,7 +31,7 @@ def test_reads_what_the_whole_pass_reads() -> None:
 
 @pytest.mark.parametrize("narrow_products", [False, True])
 @torch.no_grad()
-def test_the_loss_from_known_logits_is_the_loss_from_the_readout(narrow_products: bool) -> None:
+def test_loss_from_cached_logits_equals_loss_from_readout(narrow_products: bool) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow_products):
         whole = tiny().run(batch(3, unscored=4), Loops.fixed(2))
         view = TrajectoryView(whole)
@@ -44,7 +44,7 @@ def test_the_loss_from_known_logits_is_the_loss_from_the_readout(narrow_products
 
 
 @torch.no_grad()
-def test_a_narrower_view_computes_nothing_again() -> None:
+def test_narrower_view_inherits_values() -> None:
     model = tiny(gate={"type": "linear", "reads": "readout"}, coda=1)
     wide = TrajectoryView(model.run(batch(4), Loops.fixed(2)))
     calls = {"head": 0, "coda": 0}
@@ -70,7 +70,7 @@ def test_logits_of_old_loops_are_dropped() -> None:
     assert sorted(k for what, k, _ in view._values if what == "logits") == [5, 6]
 
 
-def test_a_loop_that_did_not_run_cannot_be_read() -> None:
+def test_unrun_loop_cannot_be_read() -> None:
     view = TrajectoryView(tiny().run(batch(2), Loops.fixed(2)))
     with pytest.raises(ValueError, match="did not run"):
         view.logits(3)

@@ -60,7 +60,7 @@ def test_runs_of_a_profile(tmp_path: Path) -> None:
         list(planned_runs(study, None, (), ("c",), tmp_path))
 
 
-def test_what_is_kept_of_a_run_tells_how_it_trained(tmp_path: Path) -> None:
+def test_run_entry_contains_the_training_curve(tmp_path: Path) -> None:
     run = next(planned_runs(load_study(write(tmp_path, BASE)), "smoke", (), (), tmp_path))
     run.folder.create()
     made = {"parameters": {"unique": 9}, "machine": {}, "packages": {}}

@@ -72,9 +72,7 @@ def test_every_point_is_trained_once(recipe: Path, monkeypatch: pytest.MonkeyPat
     assert again.calls == []
 
 
-def test_a_failed_run_is_told_does_not_stop_the_others_and_is_taken_up_again(
-    recipe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_run_is_reported_and_retried(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = sweep(recipe).points[1].name
     Training(monkeypatch, {bad: 3})
     said: list[str] = []
@@ -93,7 +91,7 @@ def test_an_interruption_ends_the_sweep(recipe: Path, monkeypatch: pytest.Monkey
     assert len(training.calls) == 2
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_anew(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_checkpoint_starts_again(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run, *_) = sweep(recipe).runs()
     leave(run.folder, run.recipe.hash, "failed", 0.0, checkpoint=False)
     assert run.state == "missing"

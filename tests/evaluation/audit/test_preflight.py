@@ -124,7 +124,7 @@ def test_models_that_run_pass(mine: Path, texts: tuple[str, ...]) -> None:
     assert validate(mine, *texts) == (0, [])
 
 
-def test_plan_tells_a_faulty_model_from_one_that_needs_numbers(mine: Path) -> None:
+def test_plan_rejects_only_faulty_models(mine: Path) -> None:
     assume = Assumptions(flops_per_s=1e12)
     with pytest.raises(UserError, match=r"does not run: model\.core"):
         plan(load_recipe(mine, (), ["model.core=streams"]), assume)

@@ -1,4 +1,4 @@
-"""The whole benchmark on a small model that a recipe describes."""
+"""The early-exit benchmark on a small model from a recipe."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ def run(case: Any, exits: dict[str, Exit] | None = None, **options: Any) -> dict
     return exit_benchmark(case.model, case.prepared, exits, settings, trained=trained, origin=origin)
 
 
-def test_reports_everything_that_makes_it_comparable(make_case: MakeCase) -> None:
-    found = run(make_case(), origin=ModelSource(run="a_run", step=3), repeats=3)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["run"] == "a_run"
-    assert found["dtype"] == "fp32"
-    assert found["device"] == "cpu"
-    assert found["machine"]["cores"] >= 1
-    assert (found["batch"], found["window"], found["loops"], found["tolerance"]) == (4, 32, 4, 0.01)
+def test_reports_all_conditions(make_case: MakeCase) -> None:
+    record = run(make_case(), origin=ModelSource(run="a_run", step=3), repeats=3)
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["run"] == "a_run"
+    assert record["dtype"] == "fp32"
+    assert record["device"] == "cpu"
+    assert record["machine"]["cores"] >= 1
+    assert (record["batch"], record["window"], record["loops"], record["tolerance"]) == (4, 32, 4, 0.01)
     for slice_, first in (("calibration", 0), ("timed", 6)):
-        assert found[slice_]["split"] == "validation"
-        assert found[slice_]["first_sequence"] == first
-        assert found[slice_]["sequences"] == 6
-        assert found[slice_]["tokens_scored"] == 6 * 32
-    assert [row["depth"] for row in found["frontier"]] == [1, 2, 3, 4]
-    assert [row["trained"] for row in found["frontier"]] == [False, False, False, True]
-    assert found["fixed"] == found["frontier"][-1]
-    exit = found["exits"]["logit_margin"]
-    assert set(exit) <= set(found["units"]) | {"type", "level", "calibration", "not_finite"}
-    for row in [*found["frontier"], exit]:
+        assert record[slice_]["split"] == "validation"
+        assert record[slice_]["first_sequence"] == first
+        assert record[slice_]["sequences"] == 6
+        assert record[slice_]["tokens_scored"] == 6 * 32
+    assert [row["depth"] for row in record["frontier"]] == [1, 2, 3, 4]
+    assert [row["trained"] for row in record["frontier"]] == [False, False, False, True]
+    assert record["fixed"] == record["frontier"][-1]
+    exit = record["exits"]["logit_margin"]
+    assert set(exit) <= set(record["units"]) | {"type", "level", "calibration", "not_finite"}
+    for row in [*record["frontier"], exit]:
         assert len(row["seconds"]) == 3
         assert row["tokens_per_s"] == pytest.approx(6 * 32 / sorted(row["seconds"])[1])
 
 
-def test_perplexities_are_those_of_the_timed_slice_alone(make_case: MakeCase) -> None:
+def test_perplexities_use_only_the_timed_slice(make_case: MakeCase) -> None:
     case = make_case()
     case.model.eval()
-    found = run(case)
+    record = run(case)
     scoring = case.prepared.splits["validation"].scoring(32)
     rows = scoring.batch(range(6, 12))
     with torch.no_grad():
-        for row in found["frontier"]:
+        for row in record["frontier"]:
             loss = case.model.run(rows, Loops.fixed(row["depth"])).nll([row["depth"]]).double().mean().item()
             assert row["loss"] == pytest.approx(loss, rel=1e-6)
             assert row["token_ppl"] == pytest.approx(math.exp(loss), rel=1e-6)
 
 
-def test_the_lowest_and_the_highest_threshold(make_case: MakeCase) -> None:
+def test_lowest_and_highest_threshold(make_case: MakeCase) -> None:
     case = make_case()
     eager = run(case, {"depth": Depth()}, tolerance=1e9)
     first, exit = eager["frontier"][0], eager["exits"]["depth"]
@@ -87,9 +87,9 @@ def test_the_lowest_and_the_highest_threshold(make_case: MakeCase) -> None:
     assert "no sequence stops early" in never["notes"][0]
 
 
-def test_rows_really_leave_the_core(make_case: MakeCase) -> None:
-    found = run(make_case(), {"margin": LogitMargin(), "state": StateDelta()}, tolerance=0.5, sequences=13, batch=13)
-    for exit in found["exits"].values():
+def test_stopped_sequences_leave_the_core(make_case: MakeCase) -> None:
+    record = run(make_case(), {"margin": LogitMargin(), "state": StateDelta()}, tolerance=0.5, sequences=13, batch=13)
+    for exit in record["exits"].values():
         by_loop = exit["exits_by_loop"]
         assert sum(by_loop) == 13
         loops = sum(k * count for k, count in enumerate(by_loop, start=1))
@@ -98,7 +98,7 @@ def test_rows_really_leave_the_core(make_case: MakeCase) -> None:
         assert exit["core_calls"] == max(k for k, count in enumerate(by_loop, start=1) if count)
 
 
-def test_the_calibration_keeps_its_bound_and_says_what_it_tried(make_case: MakeCase) -> None:
+def test_calibration_respects_its_bound(make_case: MakeCase) -> None:
     for tolerance in (0.0, 0.02, 0.1):
         calibrated = run(make_case(), tolerance=tolerance)["exits"]["logit_margin"]["calibration"]
         assert calibrated["loss"] <= calibrated["bound"]["loss"] + 1e-12
@@ -108,35 +108,35 @@ def test_the_calibration_keeps_its_bound_and_says_what_it_tried(make_case: MakeC
         assert calibrated["average_loops"] == min(within)
 
 
-def test_reads_as_training_does_where_asked(make_case: MakeCase) -> None:
+def test_read_as_trained(make_case: MakeCase) -> None:
     case = make_case("model.readout=final_only")
     as_depth, as_trained = (run(case, {"depth": Depth()}, read_as=how, tolerance=1e9) for how in ("depth", "trained"))
     assert as_depth["frontier"][0]["loss"] != pytest.approx(as_trained["frontier"][0]["loss"], rel=1e-4)
     assert as_depth["fixed"]["loss"] == as_trained["fixed"]["loss"]
-    for found in (as_depth, as_trained):
-        assert found["exits"]["depth"]["loss"] == pytest.approx(found["frontier"][0]["loss"], rel=1e-6)
+    for record in (as_depth, as_trained):
+        assert record["exits"]["depth"]["loss"] == pytest.approx(record["frontier"][0]["loss"], rel=1e-6)
 
 
-def test_calibrates_on_another_split_if_asked(make_case: MakeCase) -> None:
+def test_calibrates_on_another_split(make_case: MakeCase) -> None:
     case = make_case()
     both = replace(case, prepared=prepare(case.recipe.data, splits=["train", "validation"]))
-    found = run(both, calibrate_on="train")
-    assert (found["calibration"]["split"], found["calibration"]["first_sequence"]) == ("train", 0)
-    assert (found["timed"]["split"], found["timed"]["first_sequence"]) == ("validation", 0)
+    record = run(both, calibrate_on="train")
+    assert (record["calibration"]["split"], record["calibration"]["first_sequence"]) == ("train", 0)
+    assert (record["timed"]["split"], record["timed"]["first_sequence"]) == ("validation", 0)
 
 
-def test_without_a_number_takes_half_of_what_there_is(make_case: MakeCase) -> None:
+def test_default_slices_are_halves_of_the_split(make_case: MakeCase) -> None:
     case = make_case()
-    there = len(case.prepared.splits["validation"].scoring(32))
-    found = run(case, {}, sequences=None)
-    assert found["calibration"]["sequences"] == found["timed"]["sequences"] == there // 2
-    assert found["exits"] == {}
+    available = len(case.prepared.splits["validation"].scoring(32))
+    record = run(case, {}, sequences=None)
+    assert record["calibration"]["sequences"] == record["timed"]["sequences"] == available // 2
+    assert record["exits"] == {}
 
 
 def test_more_loops_than_trained(make_case: MakeCase) -> None:
-    found = run(make_case(), loops=6)
-    assert [row["trained"] for row in found["frontier"]] == [False, False, False, True, False, False]
-    assert len(found["exits"]["logit_margin"]["exits_by_loop"]) == 6
+    record = run(make_case(), loops=6)
+    assert [row["trained"] for row in record["frontier"]] == [False, False, False, True, False, False]
+    assert len(record["exits"]["logit_margin"]["exits_by_loop"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_invalid_settings_are_rejected(make_case: MakeCase, options: dict[str, A
         run(make_case(), **options)
 
 
-def test_an_exit_that_reads_a_gate_needs_one(make_case: MakeCase) -> None:
+def test_gate_exit_needs_a_gate(make_case: MakeCase) -> None:
     with pytest.raises(ValueError, match=r"set model\.gate"):
         run(make_case(), {"gate": GateCdf()})
 
 
-def test_gives_the_model_back_in_its_mode(make_case: MakeCase) -> None:
+def test_restores_the_mode_of_the_model(make_case: MakeCase) -> None:
     case = make_case()
     case.model.train()
     run(case)
@@ -169,7 +169,7 @@ def test_gives_the_model_back_in_its_mode(make_case: MakeCase) -> None:
     case.model.eval()
 
 
-def test_contenders_take_turns_and_the_first_run_is_not_timed(make_case: MakeCase) -> None:
+def test_contenders_alternate_after_an_untimed_run(make_case: MakeCase) -> None:
     ran: list[str] = []
 
     def contender(name: str) -> Callable[[], Scored]:
@@ -179,6 +179,6 @@ def test_contenders_take_turns_and_the_first_run_is_not_timed(make_case: MakeCas
 
         return go
 
-    found: dict[str, ContenderTiming] = race(make_case().model, {name: contender(name) for name in "abc"}, 3)
+    timings: dict[str, ContenderTiming] = race(make_case().model, {name: contender(name) for name in "abc"}, 3)
     assert "".join(ran) == "abc" + "abc" + "cba" + "abc"
-    assert all(len(outcome.seconds) == 3 for outcome in found.values())
+    assert all(len(outcome.seconds) == 3 for outcome in timings.values())

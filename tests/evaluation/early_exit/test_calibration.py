@@ -33,7 +33,7 @@ def table(nll: Tensor = NLL, scores: Tensor = SCORES) -> ScoreTable:
         (NEVER, [3, 3, 3]),
     ],
 )
-def test_a_sequence_stops_after_the_first_loop_that_reaches_the_threshold(threshold: float, stops: list[int]) -> None:
+def test_exits_at_the_first_loop_above_threshold(threshold: float, stops: list[int]) -> None:
     assert exit_depths(SCORES, threshold).tolist() == stops
 
 
@@ -53,7 +53,7 @@ def test_takes_the_fewest_loops_within_the_bound() -> None:
     assert found.chosen.loss == pytest.approx(1.0)
 
 
-def test_a_wide_bound_takes_fewer_loops_and_none_at_all_gives_one() -> None:
+def test_wider_bounds_take_fewer_loops() -> None:
     assert choose(table(), "an_exit", tolerance=math.expm1(0.7), thresholds=6).chosen.average_loops == pytest.approx(
         4 / 3
     )
@@ -110,7 +110,7 @@ def test_one_pass_tells_every_score_and_cost() -> None:
         torch.testing.assert_close(found.scores["margin"][rows, 1], margin, rtol=1e-6, atol=1e-6)
 
 
-def test_what_was_chosen_on_paper_is_what_then_happens() -> None:
+def test_calibration_predicts_the_early_exit_run() -> None:
     model = tiny(dtype=torch.float64)
     rows = batch(8)
     found = tabulate(model, [rows], {"margin": LogitMargin()}, 4, lambda k: k)

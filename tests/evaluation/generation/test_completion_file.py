@@ -11,7 +11,7 @@ from loopkit.evaluation.generation.completion_file import CompletionFile, comple
 TEXT = Completion('a "b"\n\u2028é', 3, True)
 
 
-def test_a_text_is_found_again_by_all_that_names_it(tmp_path: Path) -> None:
+def test_completion_is_stored_by_its_whole_key(tmp_path: Path) -> None:
     path = tmp_path / "eval" / "texts.jsonl"
     CompletionFile(path).add("math", "7", 2, "d", TEXT)
     again = CompletionFile(path)
@@ -22,7 +22,7 @@ def test_a_text_is_found_again_by_all_that_names_it(tmp_path: Path) -> None:
     assert len(path.read_bytes().splitlines()) == 1
 
 
-def test_half_a_last_line_is_dropped_and_does_not_spoil_the_next(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     file = CompletionFile(path)
     file.add("math", "1", 1, "d", TEXT)
