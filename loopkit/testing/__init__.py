@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loopkit.testing.case import Case as Case
-    from loopkit.testing.case import NotChecked as NotChecked
-    from loopkit.testing.case import Violation as Violation
     from loopkit.testing.case import cases as cases
     from loopkit.testing.case import check as check
     from loopkit.testing.component_under_test import ComponentNotFound as ComponentNotFound
+    from loopkit.testing.rules import NotChecked as NotChecked
+    from loopkit.testing.rules import Violation as Violation
 
-_MODULES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {
-    "ComponentNotFound": "component_under_test"
+_MODULES = {name: "case" for name in ("Case", "cases", "check")} | {
+    "NotChecked": "rules",
+    "Violation": "rules",
+    "ComponentNotFound": "component_under_test",
 }
 
 __all__ = ["Case", "ComponentNotFound", "NotChecked", "Violation", "cases", "check"]

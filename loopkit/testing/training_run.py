@@ -15,10 +15,10 @@ from loopkit.errors import UserError
 from loopkit.loop import PAD, Batch, Loops
 from loopkit.model import LoopedModel
 from loopkit.objective import Objective
-from loopkit.testing.case import MODULES, NotChecked
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, build_model_around, pad_batch, uneven_batch
 from loopkit.testing.recording import find_instances
+from loopkit.testing.rules import MODULES, NotChecked
 from loopkit.testing.variants import Variant
 
 if TYPE_CHECKING:

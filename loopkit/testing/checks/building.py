@@ -11,10 +11,10 @@ from loopkit.loop import Loops
 from loopkit.recipe import RecipeError, component
 from loopkit.registry import KINDS, MissingPackage
 from loopkit.registry.spec import Spec
-from loopkit.testing.case import ALL_KINDS, MODULES, MissingDependency, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import BLOCK, LENGTH, LOOPS, VOCABULARY, WIDTH, build_model_around, random_batch
 from loopkit.testing.harness import compute_logits as logits_of
+from loopkit.testing.rules import ALL_KINDS, MODULES, MissingDependency, Violation, report_as_violation, rule
 from loopkit.testing.variants import Unguessable, Variant
 
 

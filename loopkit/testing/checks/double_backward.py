@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from loopkit.testing.case import LOOP, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, default_model, random_batch, run_model
+from loopkit.testing.rules import LOOP, NotChecked, Violation, report_as_violation, rule
 
 TOLERANCE = 1e-4
 """Largest relative error of a directional second derivative in fp64."""

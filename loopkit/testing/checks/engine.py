@@ -7,11 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from loopkit.testing.case import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import build_model_around
 from loopkit.testing.rank_pair import RankFailed, train_on_two_ranks
 from loopkit.testing.recording import find_instances
+from loopkit.testing.rules import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.training_run import TRAINED, TrainingPlan, engine_variants, first_difference, join_alone, train
 from loopkit.testing.variants import Variant
 

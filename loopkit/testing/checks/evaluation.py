@@ -11,7 +11,6 @@ from torch import Tensor
 
 from loopkit.loop import Batch, FullCache, Loops, update_buffers
 from loopkit.model import load_weights, save_weights
-from loopkit.testing.case import MODULES, NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import (
     LENGTH,
@@ -25,6 +24,7 @@ from loopkit.testing.harness import (
     random_batch,
     run_model,
 )
+from loopkit.testing.rules import MODULES, NotChecked, Violation, report_as_violation, rule
 
 TOLERANCE = 2e-5
 """Allows for another order of summation, in fp32 logits of order 1."""

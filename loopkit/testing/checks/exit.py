@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from loopkit.loop import Batch, Trajectory
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LENGTH, LOOPS, ROWS, default_model, random_batch, run_model
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND = ("exit",)
 

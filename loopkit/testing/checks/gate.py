@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from loopkit.loop import Trajectory
-from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, ROWS, compute_loss, default_model, random_batch, run_model
+from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
 
 @rule("provides a gate", ("gate",), after=("in place",))

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from loopkit.model import initialise
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, build_model_around, compute_logits, random_batch
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND = ("init",)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND = ("lr",)
 

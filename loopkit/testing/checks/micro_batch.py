@@ -6,9 +6,9 @@ import torch
 
 from loopkit.components.supervision import PerLoop
 from loopkit.objective import Objective
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import default_model, run_model, uneven_batch
+from loopkit.testing.rules import Violation, report_as_violation, rule
 from loopkit.testing.training_run import loops_in_step, token_shares
 
 KINDS = ("supervision", "regularizer")

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from loopkit.model import LoopedModel, initialise
-from loopkit.testing.case import MODULES, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import (
     LOOPS,
@@ -22,6 +21,7 @@ from loopkit.testing.harness import (
     run_model,
 )
 from loopkit.testing.recording import Call, output_tensors, record_calls
+from loopkit.testing.rules import MODULES, Violation, report_as_violation, rule
 
 STREAM_KINDS = ("block", "core", "start", "injection", "carry", "placement")
 """Kinds whose result is the residual stream, which keeps its precision under autocast."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from loopkit.components.optimizer import ParameterGroup
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND = ("optimizer",)
 SHAPES: dict[str, tuple[int, ...]] = {"matrix": (6, 4), "vector": (5,), "embedding": (7, 4), "head": (7, 4)}

@@ -11,9 +11,9 @@ import torch
 from loopkit.components.probe import ProbeResult, passes
 from loopkit.loop import Batch
 from loopkit.model import LoopedModel
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import default_model, random_batch
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND, DEPTHS = ("probe",), (1, 2, 3)
 

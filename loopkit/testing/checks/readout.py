@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from loopkit.testing.case import Violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LENGTH, LOOPS, ROWS, WIDTH, default_model
 from loopkit.testing.recording import find_instances
+from loopkit.testing.rules import Violation, rule
 
 SMALL, LARGE = 1e2, 1e4
 """Scales at which the eps of a norm is negligible."""

@@ -10,8 +10,8 @@ from typing import Any
 from loopkit.registry import KINDS
 from loopkit.registry.schema import Leaf, Option, Slot, SlotList, SlotMap
 from loopkit.registry.spec import Use
-from loopkit.testing.case import ALL_KINDS, Violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import ALL_KINDS, Violation, rule
 
 
 @rule("signature", ALL_KINDS)

@@ -6,10 +6,10 @@ import torch
 
 from loopkit.components.regularizer import Regularized, Regularizer
 from loopkit.loop import Trajectory
-from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.checks.supervision import _check_gradient, _check_scalar, trajectory
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import pad_batch, random_batch
+from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
 KIND = ("regularizer",)
 

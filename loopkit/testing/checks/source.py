@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any
 
 from loopkit.components.source import TRAIN, VALIDATION, WORDS, Document
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND, NUM_DOCUMENTS = ("source",), 200
 

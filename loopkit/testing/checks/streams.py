@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from loopkit import testing
-from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import (
     LENGTH,
@@ -20,6 +19,7 @@ from loopkit.testing.harness import (
     random_batch,
     run_model,
 )
+from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
 STREAMS = 2
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from loopkit.loop import IGNORE, Batch, Loops, Trajectory
-from loopkit.testing.case import Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LENGTH, LOOPS, change_tokens, default_model, random_batch, run_model
+from loopkit.testing.rules import Violation, report_as_violation, rule
 
 KIND = ("supervision",)
 

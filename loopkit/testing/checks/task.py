@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from loopkit.components.task import Completion, Corpus, Generate, Likelihood
-from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
 KIND = ("task",)
 ANSWERS: dict[type, tuple[Any, ...]] = {

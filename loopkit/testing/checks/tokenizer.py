@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from loopkit.components.tokenizer import altered
-from loopkit.testing.case import NotChecked, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
 KIND = ("tokenizer",)
 TRAINING_TEXTS = ["the cat sat on the mat, the cat sat.\n", "and 12 dogs (sat) on 12 mats\nthe end .\n"] * 3

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from loopkit.components.tracker import RunInfo
-from loopkit.testing.case import Violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
+from loopkit.testing.rules import Violation, rule
 
 KIND = ("tracker",)
 METRICS = {"loss": 3.2, "ce/1": 3.3, "state_norm/4": 12.0, "eval/2/loss": 3.1, "tokens": 4096}

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from loopkit.loop import Loops, Tally, Trajectory, widen
-from loopkit.testing.case import MODULES, Violation, report_as_violation, rule
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.harness import LOOPS, build_model_around, compute_loss, default_model, random_batch, run_model
 from loopkit.testing.recording import find_instances
+from loopkit.testing.rules import MODULES, Violation, report_as_violation, rule
 
 _MODULE_ATTRIBUTES = set(vars(nn.Module())) - {"training"}
 """Attributes that torch sets on every module."""
