@@ -160,9 +160,9 @@ def test_components_of_a_plugin(plugin: Path, override: str, verdict: str) -> No
 
 
 def test_small_states_are_visible_at_natural_scale() -> None:
-    found = scale("norm", "model.init={type: normal, std: 0.02}", "model.readout.norm.eps=1e-3")
-    assert found.views[0].fraction[1] > 1e-3 > found.views[0].fraction[100]
-    assert not found.visible
+    finding = scale("norm", "model.init={type: normal, std: 0.02}", "model.readout.norm.eps=1e-3")
+    assert finding.views[0].fraction[1] > 1e-3 > finding.views[0].fraction[100]
+    assert not finding.visible
 
 
 def test_slope_of_a_quadratic_loss() -> None:
@@ -191,12 +191,12 @@ def test_the_parts_of_an_update() -> None:
 
 def test_remedies_are_what_turns_the_verdict() -> None:
     recipe = load_recipe("wikitext_44m_norm")
-    found = audit_recipe(recipe)
-    assert found.scale.verdict == "blind spot"
-    assert set(found.remedies["model.readout"]) >= {"raw", "final_only"}
-    assert set(found.remedies["model.carry"]) >= {"norm", "clamp"}
-    assert "damping" not in found.remedies["model.carry"]
-    assert "norm_penalty" in found.remedies["objective.regularizers"]
+    finding = audit_recipe(recipe)
+    assert finding.scale.verdict == "blind spot"
+    assert set(finding.remedies["model.readout"]) >= {"raw", "final_only"}
+    assert set(finding.remedies["model.carry"]) >= {"norm", "clamp"}
+    assert "damping" not in finding.remedies["model.carry"]
+    assert "norm_penalty" in finding.remedies["objective.regularizers"]
     assert audit_recipe(load_recipe("wikitext_44m_raw")).remedies == {}
 
 
@@ -236,11 +236,11 @@ def test_a_state_that_is_not_finite_is_named() -> None:
 
 def test_json_holds_every_figure() -> None:
     recipe = load_recipe("wikitext_44m_norm_penalty")
-    found = audit_recipe(recipe).to_json()
-    assert found["subject"] == "wikitext_44m_norm_penalty"
-    assert [view["loop"] for view in found["scale"]["readouts"]] == [1, 2, 3, 4]
-    assert [term["name"] for term in found["scale"]["terms"]] == ["supervision", "regularizer norm_penalty"]
-    assert found["scale"]["recurrence"]["lemma_2"]["growth"] == pytest.approx(
-        found["scale"]["recurrence"]["lemma_2"]["radial_update"], abs=0.02
+    finding = audit_recipe(recipe).to_json()
+    assert finding["subject"] == "wikitext_44m_norm_penalty"
+    assert [view["loop"] for view in finding["scale"]["readouts"]] == [1, 2, 3, 4]
+    assert [term["name"] for term in finding["scale"]["terms"]] == ["supervision", "regularizer norm_penalty"]
+    assert finding["scale"]["recurrence"]["lemma_2"]["growth"] == pytest.approx(
+        finding["scale"]["recurrence"]["lemma_2"]["radial_update"], abs=0.02
     )
-    assert found["recurrence"] == {"verdict": "unknown until trained"}
+    assert finding["recurrence"] == {"verdict": "unknown until trained"}

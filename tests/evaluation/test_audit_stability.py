@@ -38,15 +38,15 @@ def passed(model: Any, batch: Batch, width: int) -> Trajectory:
 
 def test_a_linear_loop() -> None:
     matrix = torch.tensor([[0.0, -1.3], [1.3, 0.0]], dtype=torch.float64)
-    found = loop_radius(passed(Linear(matrix), batch(2, 3), 2))
-    assert found.rho.tolist() == pytest.approx([1.3, 1.3], rel=1e-9)
+    findings = loop_radius(passed(Linear(matrix), batch(2, 3), 2))
+    assert findings.rho.tolist() == pytest.approx([1.3, 1.3], rel=1e-9)
 
 
 def test_padding_takes_no_part() -> None:
     # were its tokens counted, the last row's would feed on each other in a ring
     padded = replace(batch(2, 4), positions=torch.tensor([[0, 1, 2, 3], [0, PAD, PAD, PAD]]))
-    found = loop_radius(passed(Linear(0.5 * torch.eye(2).double(), backwards=2.0), padded, 2))
-    assert found.rho.tolist() == pytest.approx([2.5, 0.5], rel=1e-9)
+    findings = loop_radius(passed(Linear(0.5 * torch.eye(2).double(), backwards=2.0), padded, 2))
+    assert findings.rho.tolist() == pytest.approx([2.5, 0.5], rel=1e-9)
 
 
 @pytest.mark.parametrize("parts", [{}, {"carry": "norm"}, {"injection": "add"}])
@@ -63,14 +63,14 @@ def test_a_looped_transformer(parts: dict[str, Any]) -> None:
         jacobian = torch.autograd.functional.jacobian(alone.step, c).reshape(c.numel(), -1)
         exact.append(torch.linalg.eigvals(jacobian).abs().max().item())
     assert loop_radius(t).rho.tolist() == pytest.approx(exact, rel=0.02)
-    (found,) = radii(model, tokens, [3])
-    assert found.max == pytest.approx(max(exact), rel=0.02)
-    assert found.mean == pytest.approx(sum(exact) / 2, rel=0.02)
+    (findings,) = radii(model, tokens, [3])
+    assert findings.max == pytest.approx(max(exact), rel=0.02)
+    assert findings.mean == pytest.approx(sum(exact) / 2, rel=0.02)
 
 
 def test_one_figure_for_each_depth_and_no_trace() -> None:
     model = tiny(width=8, core=1)
-    found = radii(model, batch(1, 4), [1, 4], steps=20)
-    assert [radius.depth for radius in found] == [1, 4]
+    findings = radii(model, batch(1, 4), [1, 4], steps=20)
+    assert [radius.depth for radius in findings] == [1, 4]
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert found == radii(model, batch(1, 4), [1, 4], steps=20)
+    assert findings == radii(model, batch(1, 4), [1, 4], steps=20)

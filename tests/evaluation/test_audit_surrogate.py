@@ -41,11 +41,11 @@ def recipe(*overrides: str, plugins: tuple[Path, ...] = ()) -> Recipe:
 )
 def test_the_width_suits_the_heads(width: int, heads: int, narrowed: int) -> None:
     spec = component("attention", {"type": "causal", "heads": heads}, width=width)
-    found = narrow_width(width, [spec])
-    assert found == narrowed
-    assert width % found == 0
-    assert found % heads == 0
-    assert found // heads % 2 == width // heads % 2, "rotations pair the channels of a head"
+    result = narrow_width(width, [spec])
+    assert result == narrowed
+    assert width % result == 0
+    assert result % heads == 0
+    assert result // heads % 2 == width // heads % 2, "rotations pair the channels of a head"
 
 
 def test_key_heads_stay_divisors() -> None:
@@ -57,17 +57,17 @@ def test_key_heads_stay_divisors() -> None:
 def test_width_respects_component_bounds(tmp_path: Path) -> None:
     file = tmp_path / "plugin.py"
     file.write_text(PLUGIN)
-    found = recipe(
+    result = recipe(
         "model.width=768", "model.block.attention.heads=8", "model.carry={type: picky, rank: 100}", plugins=(file,)
     )
-    assert narrow(found.model).width == 128
+    assert narrow(result.model).width == 128
 
 
 def test_fixed_width_component_keeps_the_width(tmp_path: Path) -> None:
     file = tmp_path / "plugin.py"
     file.write_text(PLUGIN)
-    found = recipe("model.width=768", "model.block.attention.heads=8", "model.carry=picky", plugins=(file,))
-    assert surrogate(found).model.width == 768
+    result = recipe("model.width=768", "model.block.attention.heads=8", "model.carry=picky", plugins=(file,))
+    assert surrogate(result).model.width == 768
 
 
 def test_layers_shrink_unless_a_tie_counts_them() -> None:
@@ -79,10 +79,10 @@ def test_layers_shrink_unless_a_tie_counts_them() -> None:
 
 
 def test_everything_else_is_the_recipes() -> None:
-    found = recipe("train.schedule={type: poisson, mean: 6, max: 30}", "train.backprop=3", "model.injection=add")
-    subject = surrogate(found)
+    result = recipe("train.schedule={type: poisson, mean: 6, max: 30}", "train.backprop=3", "model.injection=add")
+    subject = surrogate(result)
     assert (subject.loops.total, subject.loops.backprop, subject.model.max_loops) == (6, 3, 30)
-    assert subject.model.section.injection == found.model.injection
+    assert subject.model.section.injection == result.model.injection
     assert next(subject.model.parameters()).dtype == torch.float64
     assert not subject.model.training
     assert torch.equal(subject.batch.labels[:, :-1], subject.batch.tokens[:, 1:])

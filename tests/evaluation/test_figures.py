@@ -18,13 +18,13 @@ WHOLE = Likelihood(4.0, 8, sequences=4, right=5, exact=2)
 
 
 def test_examples_are_marked_in_groups() -> None:
-    found = compute_task_figures({"exact_match": ExactMatch(), "perplexity": Perplexity()}, WHOLE, EXAMPLES)
-    assert (found["exact_match"], found["token_accuracy"], found["loss"]) == (0.5, 5 / 8, 0.5)
-    assert found["groups"] == {
+    result = compute_task_figures({"exact_match": ExactMatch(), "perplexity": Perplexity()}, WHOLE, EXAMPLES)
+    assert (result["exact_match"], result["token_accuracy"], result["loss"]) == (0.5, 5 / 8, 0.5)
+    assert result["groups"] == {
         "9 empty": {"exact_match": 1.0, "token_accuracy": 1.0},
         "10 empty": {"exact_match": 0.5, "token_accuracy": 0.75},
     }
-    assert list(found["groups"]) == ["9 empty", "10 empty"]
+    assert list(result["groups"]) == ["9 empty", "10 empty"]
 
 
 def test_without_groups_there_are_no_figures_of_groups() -> None:
@@ -55,5 +55,5 @@ def test_a_task_may_choose_the_groups() -> None:
     task = Kept()
     (request,) = task.requests()
     answers = [Completion("long one", 2, True), Completion("", 0, False)]
-    found = compute_totals(task, [(task.group(request, answer), task.mark(request, answer)) for answer in answers])
-    assert found == {"finished": 0.5, "groups": {"long": {"finished": 1.0}, "of the request": {"finished": 0.0}}}
+    result = compute_totals(task, [(task.group(request, answer), task.mark(request, answer)) for answer in answers])
+    assert result == {"finished": 0.5, "groups": {"long": {"finished": 1.0}, "of the request": {"finished": 0.0}}}

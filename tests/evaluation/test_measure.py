@@ -356,12 +356,12 @@ def test_progress_is_reported(make_case: MakeCase) -> None:
 
 def test_overlapping_windows_have_no_word_figures(make_case: MakeCase) -> None:
     case = make_case()
-    found = run(case, [1], config={"protocol": "paper_a"}).to_json()
-    assert found["stride"] == found["window"] // 2
-    assert found["tokens_scored"] > 1.5 * case.prepared.splits["validation"].report.tokens
-    assert "word_ppl" not in found["depths"][0]
-    assert "bits_per_byte" not in found["depths"][0]
-    assert "words" not in found
+    record = run(case, [1], config={"protocol": "paper_a"}).to_json()
+    assert record["stride"] == record["window"] // 2
+    assert record["tokens_scored"] > 1.5 * case.prepared.splits["validation"].report.tokens
+    assert "word_ppl" not in record["depths"][0]
+    assert "bits_per_byte" not in record["depths"][0]
+    assert "words" not in record
 
 
 def test_stride_does_not_change_the_scored_tokens(make_case: MakeCase) -> None:

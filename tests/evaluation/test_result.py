@@ -15,8 +15,8 @@ from loopkit.evaluation.result import build_row
 
 
 def test_the_json_has_every_key_of_the_format(result: Result) -> None:
-    found = result.to_json()
-    assert set(found) == {
+    record = result.to_json()
+    assert set(record) == {
         *(
             "run",
             "recipe",
@@ -33,19 +33,19 @@ def test_the_json_has_every_key_of_the_format(result: Result) -> None:
         *("protocol", "window", "stride", "batch", "read_as", "tokens_scored", "words", "bytes", "trained_depths"),
         *("core_calls", "batches", "passes", "depths"),
     }
-    assert found["trained_depths"] == {"min": 1, "max": 4, "mean": 2.5}
-    assert found["depths"] == [{"depth": 1, "trained": True, "loss": 1.0}]
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert record["trained_depths"] == {"min": 1, "max": 4, "mean": 2.5}
+    assert record["depths"] == [{"depth": 1, "trained": True, "loss": 1.0}]
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
 def test_what_is_unknown_is_absent_not_null(result: Result) -> None:
     conditions = replace(result.conditions, words=None, bytes=None)
     unknown = replace(result, origin=ModelSource(), trained=None, conditions=conditions)
-    found = unknown.to_json()
+    record = unknown.to_json()
     assert not {"run", "recipe", "checkpoint", "step", "trained_depths", "words", "bytes", "tables", "notes"} & set(
-        found
+        record
     )
-    assert None not in found.values()
+    assert None not in record.values()
 
 
 def test_a_row_marks_the_trained_range() -> None:

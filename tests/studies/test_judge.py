@@ -44,9 +44,9 @@ def verdict(relation: str, bound: float, left: list[dict], right: list[dict] | N
     ],
 )
 def test_relations(relation, bound, left, right, value, holds) -> None:
-    found = verdict(relation, bound, rows(left), None if right is None else rows(right))
-    assert found.measured == pytest.approx(value)
-    assert found.holds is holds
+    outcome = verdict(relation, bound, rows(left), None if right is None else rows(right))
+    assert outcome.measured == pytest.approx(value)
+    assert outcome.holds is holds
 
 
 def test_over_several_depths_the_hardest_value_counts() -> None:
@@ -72,24 +72,24 @@ def test_somewhere_takes_the_easiest_value() -> None:
             bound=1.0,
             somewhere=True,
         )
-        found = judge("c", claim, {"a": {1: rows(2.0, 0.1, 5.0)}})
-        assert (found.measured, found.holds) == (easiest, True)
+        outcome = judge("c", claim, {"a": {1: rows(2.0, 0.1, 5.0)}})
+        assert (outcome.measured, outcome.holds) == (easiest, True)
 
 
 @pytest.mark.parametrize("relation", ["times_at_least", "times_at_most", "equal_within", "lower_by"])
 def test_a_ratio_to_zero_is_not_judged(relation: str) -> None:
-    found = verdict(relation, 0.5, rows(1.0), rows(0.0))
-    assert found.holds is None
-    assert "is 0" in found.why
+    outcome = verdict(relation, 0.5, rows(1.0), rows(0.0))
+    assert outcome.holds is None
+    assert "is 0" in outcome.why
     assert verdict("differs_below", 0.5, rows(0.25), rows(0.0)).measured == 0.25
 
 
 def test_dotted_figures_and_seeds() -> None:
     claim = Claim(says="it is so.", left=ArmFigure(arm="a", figure="norm.mean"), relation="below", bound=3.0)
-    found = judge("c", claim, {"a": {1: rows(2.0), 2: rows(4.0)}})
-    assert found.measured == 3.0
-    assert found.seeds == (2.0, 4.0)
-    assert found.holds is False
+    outcome = judge("c", claim, {"a": {1: rows(2.0), 2: rows(4.0)}})
+    assert outcome.measured == 3.0
+    assert outcome.seeds == (2.0, 4.0)
+    assert outcome.holds is False
 
 
 def test_what_was_not_measured_is_not_judged() -> None:

@@ -63,12 +63,12 @@ def sweep(recipe: Path) -> SweepRuns:
 
 def test_every_point_is_trained_once(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch)
-    found = run_sweep(sweep(recipe), lambda text: None)
-    assert [row["status"] for row in found["points"]] == ["finished"] * 4
-    assert [row["loss"] for row in found["points"]] == [1, 2, 1, 2]
+    result = run_sweep(sweep(recipe), lambda text: None)
+    assert [row["status"] for row in result["points"]] == ["finished"] * 4
+    assert [row["loss"] for row in result["points"]] == [1, 2, 1, 2]
     assert len({name for name, _ in training.calls}) == 4
     again = Training(monkeypatch)
-    assert run_sweep(sweep(recipe), lambda text: None) == found
+    assert run_sweep(sweep(recipe), lambda text: None) == result
     assert again.calls == []
 
 
@@ -76,8 +76,8 @@ def test_failed_run_is_reported_and_retried(recipe: Path, monkeypatch: pytest.Mo
     bad = sweep(recipe).points[1].name
     Training(monkeypatch, {bad: 3})
     said: list[str] = []
-    found = run_sweep(sweep(recipe), said.append)
-    assert [row["status"] for row in found["points"]] == ["finished", "failed, exit code 3", "finished", "finished"]
+    result = run_sweep(sweep(recipe), said.append)
+    assert [row["status"] for row in result["points"]] == ["finished", "failed, exit code 3", "finished", "finished"]
     assert f"[2/4] training {bad} ended with exit code 3" in said
     again = Training(monkeypatch)
     assert {row["status"] for row in run_sweep(sweep(recipe), said.append)["points"]} == {"finished"}
@@ -123,8 +123,8 @@ def test_the_command_and_its_table(recipe: Path, monkeypatch: pytest.MonkeyPatch
     done = CliRunner().invoke(main, ["sweep", "mine.yaml"])
     assert done.exit_code == 1
     assert "failed, exit code 3" in " ".join(done.output.split())
-    found = json.loads((recipe.parent / "runs" / "mine.sweep.json").read_text())
-    assert len(found["points"]) == 4
+    result = json.loads((recipe.parent / "runs" / "mine.sweep.json").read_text())
+    assert len(result["points"]) == 4
     assert (recipe.parent / "runs" / "mine.sweep.md").read_text().count("| 0.001 |") == 2
 
 

@@ -59,5 +59,5 @@ def slope(loss: Tensor, leaves: dict[int, Tensor]) -> float:
     if not loss.requires_grad or not leaves:
         return 0.0
     states = list(leaves.values())
-    found = torch.autograd.grad(loss, states, allow_unused=True, retain_graph=True)
-    return sum((g * s).sum().item() for g, s in zip(found, states, strict=True) if g is not None)
+    gradients = torch.autograd.grad(loss, states, allow_unused=True, retain_graph=True)
+    return sum((g * s).sum().item() for g, s in zip(gradients, states, strict=True) if g is not None)

@@ -91,5 +91,5 @@ def _growth(subject: AuditSubject, loops: int) -> dict[str, float] | None:
     """Both sides of Lemma 2 over many loops, by the probe that measures it; ``None`` where too few loops can run."""
     probe = Update(loops=loops, burn_in=loops // 3)
     probe.run(subject.model, [subject.batch], [subject.loops.total])
-    found = probe.result().tables.get("lemma_2")
-    return None if found is None else {name: float(found[name]) for name in ("growth", "radial_update")}
+    lemma_2 = probe.result().tables.get("lemma_2")
+    return None if lemma_2 is None else {name: float(lemma_2[name]) for name in ("growth", "radial_update")}

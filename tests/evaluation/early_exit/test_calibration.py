@@ -45,12 +45,12 @@ def test_the_loss_is_over_all_tokens() -> None:
 
 def test_takes_the_fewest_loops_within_the_bound() -> None:
     # thresholds 0 1 2 4 5 stop at (1,1,1) (1,1,1) (2,1,1) (2,3,1) (3,3,1): losses 2, 2, 10/6, 1, 1; all loops cost 1
-    found = choose(table(), "an_exit", tolerance=0.01, thresholds=6)
-    assert found.full_loss == pytest.approx(1.0)
-    assert found.loss_bound == pytest.approx(1 + math.log(1.01))
-    assert found.chosen.threshold == pytest.approx(4.0)
-    assert found.chosen.average_loops == pytest.approx(2.0)
-    assert found.chosen.loss == pytest.approx(1.0)
+    result = choose(table(), "an_exit", tolerance=0.01, thresholds=6)
+    assert result.full_loss == pytest.approx(1.0)
+    assert result.loss_bound == pytest.approx(1 + math.log(1.01))
+    assert result.chosen.threshold == pytest.approx(4.0)
+    assert result.chosen.average_loops == pytest.approx(2.0)
+    assert result.chosen.loss == pytest.approx(1.0)
 
 
 def test_wider_bounds_take_fewer_loops() -> None:
@@ -71,10 +71,10 @@ def test_tries_evenly_spaced_quantiles_and_never() -> None:
 
 
 def test_never_is_taken_where_every_loop_is_needed() -> None:
-    found = choose(table(nll=torch.tensor([[50.0, 40.0, 2.0]] * 3, dtype=torch.float64)), "an_exit")
-    assert found.chosen.threshold == NEVER
-    assert found.chosen.average_loops == 3
-    assert found.chosen.loss == found.full_loss
+    result = choose(table(nll=torch.tensor([[50.0, 40.0, 2.0]] * 3, dtype=torch.float64)), "an_exit")
+    assert result.chosen.threshold == NEVER
+    assert result.chosen.average_loops == 3
+    assert result.chosen.loss == result.full_loss
 
 
 def test_scores_that_are_not_finite_are_no_thresholds() -> None:
@@ -93,28 +93,28 @@ def test_one_pass_tells_every_score_and_cost() -> None:
     exits = {"margin": LogitMargin(), "kl": Kl()}
     calls = []
     handle = model.core.register_forward_pre_hook(lambda module, given: calls.append(1))
-    found = tabulate(model, batches, exits, 4, lambda k: k)
+    result = tabulate(model, batches, exits, 4, lambda k: k)
     handle.remove()
     assert len(calls) == 4 * 2
-    assert found.tokens.tolist() == [10, 10, 10, 12, 12]
-    assert found.nll.shape == (5, 4)
-    assert found.scores["margin"].shape == (5, 3)
-    assert (found.scores["kl"][:, 0] == -math.inf).all()
+    assert result.tokens.tolist() == [10, 10, 10, 12, 12]
+    assert result.nll.shape == (5, 4)
+    assert result.scores["margin"].shape == (5, 3)
+    assert (result.scores["kl"][:, 0] == -math.inf).all()
     for rows, which in ((slice(0, 3), 0), (slice(3, 5), 1)):
         full = model.run(batches[which], Loops.fixed(4))
         for k in (1, 2, 3, 4):
             cost = full.nll([k], at=k)[0].sum(dim=1)
-            torch.testing.assert_close(found.nll[rows, k - 1], cost)
+            torch.testing.assert_close(result.nll[rows, k - 1], cost)
         top = full.logits(2, at=2).topk(2, dim=-1).values
         margin = sequence_score(top[..., 0] - top[..., 1], batches[which])
-        torch.testing.assert_close(found.scores["margin"][rows, 1], margin, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(result.scores["margin"][rows, 1], margin, rtol=1e-6, atol=1e-6)
 
 
 def test_calibration_predicts_the_early_exit_run() -> None:
     model = tiny(dtype=torch.float64)
     rows = batch(8)
-    found = tabulate(model, [rows], {"margin": LogitMargin()}, 4, lambda k: k)
-    for trial in choose(found, "margin", thresholds=7).trials:
+    result = tabulate(model, [rows], {"margin": LogitMargin()}, 4, lambda k: k)
+    for trial in choose(result, "margin", thresholds=7).trials:
         # a hair below, as the threshold is one of the scores
         exited = exit_early(model, rows, LogitMargin(), 4, threshold=trial.threshold - 1e-6)
         assert exited.depth.double().mean().item() == trial.average_loops
