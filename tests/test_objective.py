@@ -85,7 +85,7 @@ def test_share_multiplies_the_supervised_part_alone() -> None:
 def test_everything_but_the_loss_is_detached() -> None:
     model = tiny(gate="linear")
     objective = build_objective(
-        recipe.Objective(
+        recipe.ObjectiveConfig(
             supervision=component("supervision", "exit_weighted"),
             regularizers={"norm_penalty": component("regularizer", "norm_penalty")},
         )

@@ -13,27 +13,37 @@ from loopkit.registry import register
 class Mlp(nn.Module):
     """Mixes the channels of each token. Wiring: ``width``, ``layer``, ``max_loops``.
 
-    The projection back into the stream is called ``out``: ``init: scaled`` finds it by that name.
+    The output projection is called ``out``, because ``init: scaled`` selects it by that name.
     """
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        """``[B, T, D]`` to the same shape."""
+        """Mix channels.
+
+        Args:
+            x: ``[B, T, D]``, already normalised if the placement normalises inputs.
+            step: The loop that this is part of.
+
+        Returns:
+            ``[B, T, D]``, which the placement adds to the stream.
+        """
         raise NotImplementedError
 
     def roles(self) -> dict[str, tuple[nn.Linear, slice]]:
-        """Which output rows of which matrix are ``gate``, ``up`` and ``down``; here those that have these names.
+        """The matrix and output rows of ``gate``, ``up`` and ``down``; by default the submodules with these names.
 
-        Adapters find what they change by these names; a variant without such a matrix leaves its name out.
+        Adapters select matrices by these names; a variant without one of the matrices omits its name.
         """
-        names = {"gate": "gate", "up": "up", "down": "out"}
-        found = {role: getattr(self, name, None) for role, name in names.items()}
+        attributes = {"gate": "gate", "up": "up", "down": "out"}
+        matrices = {role: getattr(self, name, None) for role, name in attributes.items()}
         return {
-            role: (part, slice(0, part.out_features)) for role, part in found.items() if isinstance(part, nn.Linear)
+            role: (matrix, slice(0, matrix.out_features))
+            for role, matrix in matrices.items()
+            if isinstance(matrix, nn.Linear)
         }
 
 
 def hidden_size(width: int, ratio: float, hidden: int | None) -> int:
-    """Channels inside: as given, or ``ratio`` times the width, rounded."""
+    """Hidden channels: ``hidden``, or ``ratio`` times the width, rounded, if it is ``None``."""
     return round(ratio * width) if hidden is None else hidden
 
 
@@ -44,8 +54,8 @@ class SwiGLU(Mlp):
     W_out (silu(W_gate x) * W_up x)
 
     Args:
-        ratio: Channels inside, in units of the width, > 0.
-        hidden: Channels inside; overrides ``ratio``.
+        ratio: Hidden channels, in units of the width, > 0.
+        hidden: Hidden channels; overrides ``ratio``.
         bias: Whether the matrices have a bias.
     """
 
@@ -58,23 +68,23 @@ class SwiGLU(Mlp):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        inside = hidden_size(width, ratio, hidden)
-        self.gate = nn.Linear(width, inside, bias=bias)
-        self.up = nn.Linear(width, inside, bias=bias)
-        self.out = nn.Linear(inside, width, bias=bias)
+        size = hidden_size(width, ratio, hidden)
+        self.gate = nn.Linear(width, size, bias=bias)
+        self.up = nn.Linear(width, size, bias=bias)
+        self.out = nn.Linear(size, width, bias=bias)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         return self.out(F.silu(self.gate(x)) * self.up(x))
 
 
 class _TwoMatrices(Mlp):
-    """Expand, bend, contract."""
+    """Expand, apply an activation, contract."""
 
     def __init__(self, width: int, ratio: float, hidden: int | None, bias: bool) -> None:
         super().__init__()
-        inside = hidden_size(width, ratio, hidden)
-        self.up = nn.Linear(width, inside, bias=bias)
-        self.out = nn.Linear(inside, width, bias=bias)
+        size = hidden_size(width, ratio, hidden)
+        self.up = nn.Linear(width, size, bias=bias)
+        self.out = nn.Linear(size, width, bias=bias)
 
     def activation(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -90,8 +100,8 @@ class Gelu(_TwoMatrices):
     W_out gelu(W_up x)
 
     Args:
-        ratio: Channels inside, in units of the width, > 0.
-        hidden: Channels inside; overrides ``ratio``.
+        ratio: Hidden channels, in units of the width, > 0.
+        hidden: Hidden channels; overrides ``ratio``.
         bias: Whether the matrices have a bias.
         exact: Whether to use the error function; otherwise its tanh approximation (GPT-2).
     """
@@ -119,8 +129,8 @@ class Relu2(_TwoMatrices):
     W_out max(W_up x, 0)²
 
     Args:
-        ratio: Channels inside, in units of the width, > 0.
-        hidden: Channels inside; overrides ``ratio``.
+        ratio: Hidden channels, in units of the width, > 0.
+        hidden: Hidden channels; overrides ``ratio``.
         bias: Whether the matrices have a bias.
     """
 

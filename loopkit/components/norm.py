@@ -1,4 +1,4 @@
-"""How a vector is normalised."""
+"""Normalisation of vectors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from loopkit.registry import register
 
 
 class Norm(nn.Module):
-    """Normalises the last dimension.
+    """Normalises the last dimension. Wiring: ``width``.
 
-    Wiring: ``width``. A norm with parameters returns their dtype, so under autocast it never narrows the stream.
+    A norm with parameters returns their dtype, so that autocast never narrows the stream.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., width]`` to the same shape."""
+        """Normalise vectors.
+
+        Args:
+            x: ``[..., width]``: states, or queries and keys with ``width`` channels for each head.
+
+        Returns:
+            The same shape.
+        """
         raise NotImplementedError
 
 
@@ -28,7 +35,7 @@ class RMSNorm(Norm):
     N(x) = x / sqrt(mean(x²) + eps) * gain
 
     Args:
-        gain: Whether to learn a factor per channel, 1 at the start.
+        gain: Whether to learn a factor per channel, initially 1.
         eps: Added to the mean square, in units of x², > 0.
     """
 
@@ -58,8 +65,8 @@ class LayerNorm(Norm):
     N(x) = (x - mean(x)) / sqrt(var(x) + eps) * gain + bias
 
     Args:
-        gain: Whether to learn a factor per channel, 1 at the start.
-        bias: Whether to learn an offset per channel, 0 at the start; there is none without ``gain``.
+        gain: Whether to learn a factor per channel, initially 1.
+        bias: Whether to learn an offset per channel, initially 0; ignored without ``gain``.
         eps: Added to the variance, in units of x², > 0.
     """
 

@@ -1,4 +1,4 @@
-"""Which loops are supervised, and how. Letters: B sequences, T tokens, K loops."""
+"""Losses over the loops of a trajectory. Letters: B sequences, T tokens, K loops."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from loopkit.registry import register
 
 @dataclass(frozen=True)
 class Supervised:
-    """What a supervision gives.
+    """The result of a supervision.
 
     Args:
-        loss: fp32 scalar, in nats per scored token.
+        loss: fp32 scalar to differentiate, in nats per scored token.
         ce: Cross-entropy of each loop that was read, detached scalars in nats per scored token.
-        terms: Other figures worth a line in the log, detached scalars.
+        terms: Other values to log, detached scalars.
     """
 
     loss: Tensor
@@ -31,49 +31,56 @@ class Supervised:
 
 
 class Supervision(nn.Module):
-    """Turns a trajectory and its labels into one loss. Means are over the scored tokens; without any, the loss is 0."""
+    """Computes one loss from a trajectory and its labels; no wiring.
+
+    Means are over the scored tokens; without scored tokens the loss is 0. A sequence counts only in the loops that it
+    ran, ``t.active(k)``. A supervision that reads ``t.gate(k)`` registers ``needs={"gate"}``.
+    """
 
     def loops(self, total: int) -> Sequence[int]:
-        """Which loops are read in a run of ``total``."""
+        """The loops, from 1, that the loss reads in a run of ``total``."""
         raise NotImplementedError
 
     def forward(self, t: Trajectory) -> Supervised:
-        """The loss of a trajectory."""
+        """Compute the loss.
+
+        Args:
+            t: One forward pass: ``t.nll(ks)`` is ``[K, B, T]`` in nats, 0 at tokens that are not scored.
+        """
         raise NotImplementedError
 
 
 def over_scored(values: Tensor, t: Trajectory) -> Tensor:
-    """Mean of ``[..., B, T]`` over the scored tokens, where unscored ones hold 0."""
+    """Mean of ``[..., B, T]`` over the scored tokens, with 0 at tokens that are not scored."""
     return values.sum(dim=(-2, -1)) / t.batch.scored.sum().clamp(min=1)
 
 
 def active_KB1(t: Trajectory, ks: Sequence[int]) -> Tensor | None:
-    """Which sequences computed each loop, shaped to meet ``[K, B, T]``; ``None``: all."""
-    masks = [t.ran(k) for k in ks]
-    found = [mask for mask in masks if mask is not None]
-    return torch.stack(found)[..., None] if found else None
+    """The sequences that ran each loop, ``[K, B, 1]`` bool; ``None``: all."""
+    masks = [mask for k in ks if (mask := t.active(k)) is not None]
+    return torch.stack(masks)[..., None] if masks else None
 
 
 def ce_of(nll_KBT: Tensor, t: Trajectory, ks: Sequence[int]) -> dict[int, Tensor]:
     """Cross-entropy of each loop over the sequences that ran it, detached."""
-    ran, nll = active_KB1(t, ks), nll_KBT.detach()
-    if ran is None:
+    active, nll = active_KB1(t, ks), nll_KBT.detach()
+    if active is None:
         return dict(zip(ks, over_scored(nll, t), strict=True))
-    count = (ran & t.batch.scored).sum(dim=(-2, -1)).clamp(min=1)
-    return dict(zip(ks, (nll * ran).sum(dim=(-2, -1)) / count, strict=True))
+    count = (active & t.batch.scored).sum(dim=(-2, -1)).clamp(min=1)
+    return dict(zip(ks, (nll * active).sum(dim=(-2, -1)) / count, strict=True))
 
 
 class _Mean(Supervision):
-    """Mean cross-entropy of the loops read; of each sequence, those that it ran, or its last state if it ran none."""
+    """Mean cross-entropy of the loops that are read and that the sequence ran; of its last state if there are none."""
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
-        ran = active_KB1(t, ks)
-        if ran is None:
+        active = active_KB1(t, ks)
+        if active is None:
             nll_KBT = t.nll(ks)
             return Supervised(over_scored(nll_KBT, t).mean(), ce_of(nll_KBT, t, ks))
-        ran[-1] |= ~ran.any(dim=0)  # a sequence that ended before shows its last state
-        share_KBT = (ran.double() / ran.sum(dim=0)).expand(-1, *t.batch.labels.shape)
+        active[-1] |= ~active.any(dim=0)  # a sequence that stopped earlier is read at its last state
+        share_KBT = (active.double() / active.sum(dim=0)).expand(-1, *t.batch.labels.shape)
         nll_KBT = t.nll(ks, weight=share_KBT)
         share_KBT = share_KBT.to(nll_KBT.dtype)
         return Supervised(over_scored((share_KBT * nll_KBT).sum(dim=0), t), ce_of(nll_KBT, t, ks))
@@ -114,7 +121,7 @@ class LastN(_Mean):
     L = 1/n sum_{k > K - n} CE_k
 
     Args:
-        n: How many; all, where a run has fewer.
+        n: Number of last loops; all loops if a run has fewer.
     """
 
     def __init__(self, *, n: PositiveInt = 2) -> None:
@@ -129,7 +136,7 @@ class LastN(_Mean):
 class ExitWeighted(Supervision):
     """Weigh loops by the gate's exit distribution, and reward its entropy.
 
-    p_k = sigmoid(g_k) prod_{j<k} (1 - sigmoid(g_j)),  the last loop takes the rest
+    p_k = sigmoid(g_k) prod_{j<k} (1 - sigmoid(g_j)),  the last loop takes the remaining probability
     losses:  L = mean of sum_k p_k nll_k  - entropy * H(p)
     logits:  L = mean of nll(sum_k p_k logits_k)  - entropy * H(p)
 
@@ -148,8 +155,8 @@ class ExitWeighted(Supervision):
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
-        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), active_KB1(t, ks)
-        log_p_KBT = log_exit_distribution(mask_inactive(gates_KBT, ran))
+        gates_KBT, active = torch.stack([t.gate(k) for k in ks]), active_KB1(t, ks)
+        log_p_KBT = log_exit_distribution(mask_inactive(gates_KBT, active))
         p_KBT = log_p_KBT.exp()
         scored = t.batch.scored
         if self.mix == "losses":
@@ -166,23 +173,23 @@ class ExitWeighted(Supervision):
         return Supervised(
             loss - self.entropy * entropy,
             ce_of(nll_KBT, t, ks),
-            {"exit_entropy": entropy.detach(), "exit_mean": mean_exit(p_KBT, ran, t).detach()},
+            {"exit_entropy": entropy.detach(), "exit_mean": mean_exit(p_KBT, active, t).detach()},
         )
 
 
 @register("supervision", "exit_improvement", paper="arXiv:2510.25741", needs={"gate"})
 class ExitImprovement(Supervision):
-    """Teach the gate alone, by what one more loop has brought (Ouro's second stage).
+    """Train only the gate, on the improvement by one more loop (Ouro's second stage).
 
     I_j = max(0, nll_{j-1} - nll_j),   w_j = sigmoid(k * (I_j - gamma)),   both without gradient
     L = mean over loops j = 2..K of  -w_j log(1 - sigmoid(g)) - (1 - w_j) log sigmoid(g)
 
-    A run of one loop compares nothing: its loss is 0. Set ``train.trainable: ["gate.*"]`` with it, and
-    ``train.start_from`` to the run whose gate this is.
+    The loss of a run of one loop is 0. Set ``train.trainable: ["gate.*"]`` as well, and ``train.start_from`` to the run
+    whose gate is to be trained.
 
     Args:
-        k: Slope of the wanted probability of going on, per nat, > 0.
-        gamma: Improvement at which stopping and going on are worth the same, in nats.
+        k: Slope of the target probability of continuing, per nat, > 0.
+        gamma: Improvement at which the target probability of continuing is 1/2, in nats.
         asks: Which gate learns from loop j: ``after`` that of loop j, which has seen the improvement (the paper), or
             ``before`` that of loop j - 1, whose decision it was.
 
@@ -204,48 +211,50 @@ class ExitImprovement(Supervision):
 
     def forward(self, t: Trajectory) -> Supervised:
         ks = self.loops(t.loops.total)
-        gates_KBT, ran = torch.stack([t.gate(k) for k in ks]), active_KB1(t, ks)
+        gates_KBT, active = torch.stack([t.gate(k) for k in ks]), active_KB1(t, ks)
         with torch.no_grad():
             nll_KBT = t.nll(ks)
-            wanted = ((nll_KBT[:-1] - nll_KBT[1:]).clamp(min=0) - self.gamma).mul(self.slope).sigmoid()
-        asked = gates_KBT[1:] if self.asks == "after" else gates_KBT[:-1]
-        bce = F.binary_cross_entropy_with_logits(-asked, wanted.to(asked.dtype), reduction="none")
-        share = _shares(bce, ran) * t.batch.scored
+            target = ((nll_KBT[:-1] - nll_KBT[1:]).clamp(min=0) - self.gamma).mul(self.slope).sigmoid()
+        logits = gates_KBT[1:] if self.asks == "after" else gates_KBT[:-1]
+        bce = F.binary_cross_entropy_with_logits(-logits, target.to(logits.dtype), reduction="none")
+        share = _shares(bce, active) * t.batch.scored
         loss = over_scored((bce * share).sum(dim=0), t) + 0.0 * gates_KBT.sum()
         return Supervised(
             loss,
             ce_of(nll_KBT, t, ks),
             {
-                "exit_mean": mean_exit(log_exit_distribution(mask_inactive(gates_KBT, ran)).exp(), ran, t).detach(),
-                "continue_target": over_scored((wanted * share).sum(dim=0), t).detach(),
+                "exit_mean": mean_exit(
+                    log_exit_distribution(mask_inactive(gates_KBT, active)).exp(), active, t
+                ).detach(),
+                "continue_target": over_scored((target * share).sum(dim=0), t).detach(),
             },
         )
 
 
-def _shares(values_KBT: Tensor, ran: Tensor | None) -> Tensor:
-    """Weight of each comparison of a loop with the one before, so that every sequence counts its own alike."""
-    if ran is None:
+def _shares(values_KBT: Tensor, active: Tensor | None) -> Tensor:
+    """Weights of the comparisons of adjacent loops; those of each sequence add up to 1."""
+    if active is None:
         return torch.full_like(values_KBT, 1 / max(len(values_KBT), 1))
-    both = ran[:-1] & ran[1:]
+    both = active[:-1] & active[1:]
     return both.to(values_KBT.dtype) / both.sum(dim=0).clamp(min=1)
 
 
-def mask_inactive(gates_KBT: Tensor, ran: Tensor | None) -> Tensor:
-    """Exit logits of which none lets a sequence leave before its start."""
-    return gates_KBT if ran is None else gates_KBT.masked_fill(~ran, -1e4)
+def mask_inactive(gates_KBT: Tensor, active: Tensor | None) -> Tensor:
+    """Exit logits with probability 0 in the loops that a sequence did not run."""
+    return gates_KBT if active is None else gates_KBT.masked_fill(~active, -1e4)
 
 
-def mean_exit(p_KBT: Tensor, ran: Tensor | None, t: Trajectory) -> Tensor:
-    """Mean loop at which a token stops, counted from its sequence's own start."""
-    own_KB1 = torch.ones_like(p_KBT[..., :1]).cumsum(dim=0) if ran is None else ran.cumsum(dim=0)
+def mean_exit(p_KBT: Tensor, active: Tensor | None, t: Trajectory) -> Tensor:
+    """Mean loop at which a token stops, counted from the first loop of its sequence."""
+    own_KB1 = torch.ones_like(p_KBT[..., :1]).cumsum(dim=0) if active is None else active.cumsum(dim=0)
     return over_scored((own_KB1 * p_KBT).sum(dim=0) * t.batch.scored, t)
 
 
 def log_exit_distribution(gates_KBT: Tensor) -> Tensor:
-    """Log-probability of stopping after each loop; formed in log space, so that a closed gate still has a gradient.
+    """Log-probability of stopping after each loop, computed in log space so that a closed gate still has a gradient.
 
     Args:
-        gates_KBT: Exit logits; that of the last loop is not used, which takes what is left.
+        gates_KBT: Exit logits; those of the last loop are unused, because it takes the remaining probability.
     """
     stay = F.logsigmoid(-gates_KBT[:-1]).cumsum(dim=0)
     reached = torch.cat([torch.zeros_like(gates_KBT[:1]), stay])

@@ -1,4 +1,4 @@
-"""Text as encoded splits: what is trained on, in which order, and what an evaluation scores. Torch only in batches."""
+"""Encoded splits, the order of training, and the sequences that an evaluation scores. Only batches need torch."""
 
 from loopkit.data.encoding.cache import cache_folder
 from loopkit.data.encoding.encode import prepare
@@ -7,7 +7,7 @@ from loopkit.data.rows import Examples, Row, step_sha
 from loopkit.data.sampler import Sampler
 from loopkit.data.scoring import Scoring
 from loopkit.data.split import Prepared, Report, Split
-from loopkit.data.steps import StepData, Steps, rank_places
+from loopkit.data.steps import StepData, Steps
 
 __all__ = [
     "Examples",
@@ -24,7 +24,6 @@ __all__ = [
     "check_same_data",
     "located",
     "prepare",
-    "rank_places",
     "run_tokenizer",
     "step_sha",
 ]

@@ -1,4 +1,4 @@
-"""What is learned of examples: which tokens, the targets of documents that have some, and the documents' groups."""
+"""Learned tokens, targets and groups of examples, on disk."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ LEARN, TARGETS, GROUPS = "learn.bin", "targets.bin", "groups.bin"
 
 
 class Answers:
-    """What is learned of examples: flags of tokens, targets where documents have them, and groups."""
+    """Collects the flags of learned tokens, the targets and the groups of documents."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
         self.learn, self.targets, self.groups = bytearray(), bytearray(), array("I")
         self.names: dict[str | None, int] = {None: 0}
-        self.in_place: bool | None = None  # until there is a document
+        self.in_place: bool | None = None  # None before the first document
 
     def add(self, piece: TextPiece, ids: list[np.ndarray], targets: list[np.ndarray | None]) -> None:
-        """Take in a document."""
+        """Add a document."""
         in_place = any(target is not None for target in targets)
         if self.in_place not in (None, in_place):
-            raise UserError(f"document {piece.key} has {'' if in_place else 'no '}targets, unlike those before it")
+            raise UserError(f"document {piece.key} has {'' if in_place else 'no '}targets, unlike earlier documents")
         self.in_place = in_place
-        self.learn += _targeted(piece, targets, ids) if in_place else _flags(piece, ids)
+        self.learn += _target_flags(piece, targets, ids) if in_place else _learn_flags(piece, ids)
         if in_place:
             pairs = zip(ids, targets, strict=True)
-            filled = [np.zeros_like(each) if target is None else target for each, target in pairs]
+            filled = [np.zeros_like(tokens) if target is None else target for tokens, target in pairs]
             self.targets += np.concatenate(filled).astype(self.dtype).tobytes()
         self.groups.append(self.names.setdefault(piece.group, len(self.names)))
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Write what there is, and return facts about it."""
+        """Write the files and return facts about them."""
         (folder / LEARN).write_bytes(self.learn)
         if self.in_place:
             (folder / TARGETS).write_bytes(self.targets)
@@ -47,25 +47,25 @@ class Answers:
         return {"groups": names}
 
 
-def _flags(piece: TextPiece, ids: list[np.ndarray]) -> bytes:
-    """For each token whether it is learned; the first one cannot be, as nothing comes before it."""
-    flags = np.concatenate([np.full(len(each), part.learn) for each, part in zip(ids, piece.parts, strict=True)])
+def _learn_flags(piece: TextPiece, ids: list[np.ndarray]) -> bytes:
+    """Flag the learned tokens of a document; the first token has no context and is never scored."""
+    flags = np.concatenate([np.full(len(tokens), part.learn) for tokens, part in zip(ids, piece.parts, strict=True)])
     if not flags[1:].any():
-        raise UserError(f"document {piece.key} leaves nothing to learn: no token of its answer follows another one")
+        raise UserError(f"document {piece.key} has nothing to learn: no token of its answer follows another token")
     return flags.tobytes()
 
 
-def _targeted(piece: TextPiece, targets: list[np.ndarray | None], ids: list[np.ndarray]) -> bytes:
-    """For each token whether it has a target."""
-    for part, target, each in zip(piece.parts, targets, ids, strict=True):
-        if target is not None and len(target) != len(each):
+def _target_flags(piece: TextPiece, targets: list[np.ndarray | None], ids: list[np.ndarray]) -> bytes:
+    """Flag the tokens of a document that have a target."""
+    for part, target, tokens in zip(piece.parts, targets, ids, strict=True):
+        if target is not None and len(target) != len(tokens):
             raise UserError(
-                f"document {piece.key}: {part.text!r} has {len(each)} tokens and its target {part.target!r} has "
-                f"{len(target)}; a target needs one token for each of its text: choose a tokenizer of single "
-                "characters, or split the document into more parts"
+                f"document {piece.key}: {part.text!r} has {len(tokens)} tokens and its target {part.target!r} has "
+                f"{len(target)}; both must have the same number: choose a tokenizer of single characters, "
+                "or split the document into more parts"
             )
     pairs = zip(ids, targets, strict=True)
-    flags = np.concatenate([np.full(len(each), target is not None) for each, target in pairs])
+    flags = np.concatenate([np.full(len(tokens), target is not None) for tokens, target in pairs])
     if not flags.any():
-        raise UserError(f"document {piece.key} leaves nothing to learn: its targets are empty")
+        raise UserError(f"document {piece.key} has nothing to learn: its targets are empty")
     return flags.tobytes()

@@ -1,4 +1,4 @@
-"""Examples of a prompt and an answer, one row each."""
+"""Examples of a prompt and an answer, one per row."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from loopkit.errors import UserError
 
 
 class PaddedExamples(Examples):
-    """One document per row, whose loss is on its learned parts; rows are padded on their right.
+    """One document per row, with loss on its learned parts.
 
-    A document longer than ``length`` inputs loses the beginning of its prompt, as far as one token before its first
-    learned token, and then its end: what is learned is never cut away whole. Where documents have targets, tokens and
-    labels stand at the same places, and nothing is cut.
+    A document with more than ``length`` inputs is truncated: first the start of its prompt, up to one token before its
+    first learned token, then its end. At least one learned token always remains. If documents have targets, labels are
+    at the positions of their tokens, and nothing is truncated.
 
     Args:
         store: The tokens; each piece is a document.
-        length: Most inputs in a row.
-        documents: Take this many of the documents; ``None`` for all.
+        length: Maximum number of inputs in a row.
+        documents: Use the first N documents; ``None`` for all.
 
     Raises:
         UserError: If a document with targets is longer than ``length``.
@@ -32,8 +32,8 @@ class PaddedExamples(Examples):
         longest = int(np.diff(self._bounds[: self._documents + 1]).max(initial=0))
         if store.in_place and longest > length:
             raise UserError(
-                f"data.length: {length} tokens cannot hold the longest example, which has {longest} and a target for "
-                f"each; set data.length to at least {longest}"
+                f"data.length: {length} tokens are fewer than the {longest} of the longest example, which has a target "
+                f"for each; set data.length to at least {longest}"
             )
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class PaddedExamples(Examples):
 
     @property
     def truncated(self) -> int:
-        """Documents that do not fit and are cut."""
+        """Number of truncated documents."""
         if self.store.in_place:
             return 0
         return int(np.count_nonzero(np.diff(self._bounds[: self._documents + 1]) > self.length + 1))

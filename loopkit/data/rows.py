@@ -1,4 +1,4 @@
-"""Rows of tokens and labels, how they become a batch, and the digest of a step. Torch only where a batch is made."""
+"""Rows of tokens and labels, their batches, and the digest of a step. Only ``batch`` imports torch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 if TYPE_CHECKING:
     from loopkit.loop import Batch
 
-IGNORE, PAD = -100, 2**30  # as in loop/, which cannot be imported without torch; a test holds them equal
+IGNORE, PAD = -100, 2**30  # equal to those in loop/, whose import needs torch; a test compares them
 
 
 @dataclass(frozen=True)
 class Row:
     """One sequence before padding.
 
-    Shapes: int64 ``[T]`` each; a label is what its token is to predict, ``IGNORE`` where nothing is scored.
+    Shapes: int64 ``[T]`` each; a label is the target of its token, ``IGNORE`` if it is not scored.
     """
 
     tokens: np.ndarray
@@ -28,11 +28,11 @@ class Row:
 
 
 class Examples(ABC):
-    """Numbered sequences, built when they are asked for.
+    """Numbered sequences, built on demand.
 
     Args:
-        pad: Token that fills rows on their right; it is seen by nobody.
-        width: Length that every batch is padded to; ``None`` pads to the longest of its rows.
+        pad: Token that pads rows on the right; attention masks it.
+        width: Length to which every batch is padded; ``None`` pads to the longest row.
     """
 
     pad: int = 0
@@ -43,23 +43,22 @@ class Examples(ABC):
 
     @abstractmethod
     def row(self, index: int) -> Row:
-        """The sequence of this number, unpadded."""
+        """Return a sequence without padding."""
 
     def scored(self, indices: Sequence[int]) -> int:
-        """Labels that these sequences score together."""
+        """Count the scored labels of these sequences."""
         return sum(int(np.count_nonzero(self.row(index).labels != IGNORE)) for index in indices)
 
     def real_tokens(self, indices: Sequence[int]) -> int:
-        """Real tokens of these sequences together."""
+        """Count the tokens of these sequences, without padding."""
         return sum(len(self.row(index).tokens) for index in indices)
 
     def batch(self, indices: Sequence[int], sample: Sequence[int] | None = None) -> Batch:
-        """Sequences as one batch.
+        """Build a batch.
 
         Args:
-            indices: Their numbers, from 0 to ``len(self) - 1``.
-            sample: What to call each in ``Batch.sample``, for example its place in the stream of epochs; ``indices``
-                if not given.
+            indices: Numbers of the sequences, from 0 to ``len(self) - 1``.
+            sample: ``Batch.sample``, for example positions in the stream of epochs; by default ``indices``.
         """
         import torch
 
@@ -77,7 +76,7 @@ class Examples(ABC):
 
 
 def stack(rows: Sequence[Row], *, pad: int, width: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pad rows on their right to one length.
+    """Pad rows on the right to one length.
 
     Shapes: tokens, labels and positions, int64 ``[B, T]``; padding has label ``IGNORE`` and position ``PAD``.
     """
@@ -92,12 +91,15 @@ def stack(rows: Sequence[Row], *, pad: int, width: int | None = None) -> tuple[n
 
 
 def step_sha(examples: Examples, indices: Sequence[int], sample: Sequence[int]) -> str:
-    """Digest of the sequences of an optimizer step: 16 hexadecimal digits that no split into micro-batches changes.
+    """Compute a digest of the sequences of an optimizer step; it is independent of the split into micro-batches.
 
     Args:
-        examples: Where the sequences are.
+        examples: The dataset.
         indices: All sequences of the step over all ranks, in order.
-        sample: Their places in the stream of epochs.
+        sample: Their positions in the stream of epochs.
+
+    Returns:
+        16 hexadecimal digits.
     """
     digest = hashlib.sha256()
     for index, number in zip(indices, sample, strict=True):

@@ -1,4 +1,4 @@
-"""How many optimizer steps a run has."""
+"""Number of optimizer steps of a run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from loopkit.recipe.format import TrainConfig
 
 
 def num_steps(train: TrainConfig, num_examples: int, length: int) -> int:
-    """Optimizer steps of a run, rounded up to whole ones, at least 1.
+    """Compute the number of optimizer steps of a run, rounded up, at least 1.
 
     Args:
-        train: What the recipe asks for.
+        train: Sets epochs, steps or tokens.
         num_examples: Windows or examples in one epoch.
         length: Tokens in one of them.
     """

@@ -1,4 +1,4 @@
-"""What an evaluation scores: which tokens, under which protocol, and the exact words and bytes that they stand for."""
+"""The tokens that an evaluation scores, and the exact number of words and bytes in them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from loopkit.data.rows import Examples, Row
 from loopkit.data.windows import OnceWindows, Windows
 
 Protocol = Literal["once", "paper_a"]
-MOST_GROUPS = 8
-"""Most groups whose sizes are stated one by one."""
+MAX_GROUPS = 8
+"""Maximum number of groups whose sizes are listed in the statement."""
 
 
 class Scoring(Examples):
-    """Sequences whose labels are what an evaluation scores.
+    """The sequences that an evaluation scores.
 
     Args:
         inner: The sequences.
-        tokens_scored: Labels scored over all of them.
-        mark: What the scored text holds; ``None`` where tokens are scored more than once or cut away, so that no number
-            of words and bytes belongs to the sum of their losses.
-        statement: What is scored, in one line for people.
-        words: What the words of the text are; ``None`` where it has none.
-        groups: The group of each sequence, where it has one; empty where none has.
+        tokens_scored: Number of scored labels.
+        mark: Counts of the scored text; ``None`` if tokens are scored more than once or truncated, so that loss per
+            word and byte is undefined.
+        statement: Description of what is scored, in one line.
+        words: Definition of a word; ``None`` if the text has none.
+        groups: The group of each sequence; empty if no document has a group.
     """
 
     def __init__(
@@ -67,50 +67,52 @@ def score_stream(
     pad: int,
     words: Words | None,
 ) -> Scoring:
-    """Score a stream.
+    """Build the scored windows of a stream.
 
     ``once``: every token but the first, once. ``paper_a``: overlapping windows scored in full, the tail left out, as
     the readout-blind-spot paper validates (arXiv:2606.24898).
     """
     mark = store.mark_before(max_tokens)
-    what = _what(store, name, mark)
+    extent = _format_extent(store, name, mark)
     if protocol == "once":
         once = OnceWindows(store, length, length if stride is None else stride, stop=mark.tokens, pad=pad)
         overlap = f", {length - once.stride} tokens of context" if once.stride < length else ""
         how = f"each token but the first scored once, windows of {length}{overlap}"
         counts = "" if words is None else f"{mark.words:,} words, "
-        return Scoring(once, once.targets, mark, f"{what}, {counts}{mark.bytes:,} bytes; {how}", words)
+        return Scoring(once, once.targets, mark, f"{extent}, {counts}{mark.bytes:,} bytes; {how}", words)
     windows = Windows(store, length, max(length // 2, 1) if stride is None else stride, stop=mark.tokens, pad=pad)
     scored = windows.scored(range(len(windows)))
     distinct = (len(windows) - 1) * windows.stride + min(length, mark.tokens - 1)
     how = f"windows of {length} every {windows.stride} scored in full, {scored:,} scores of {distinct:,} tokens"
-    return Scoring(windows, scored, None, f"{what}; {how}; no figure per word or byte", words)
+    return Scoring(windows, scored, None, f"{extent}; {how}; no figure per word or byte", words)
 
 
 def score_examples(
     store: TokenStore, name: str, length: int, max_tokens: int | None, pad: int, words: Words | None
 ) -> Scoring:
-    """Score the learned parts of examples, each once."""
+    """Build the scored examples: each learned part is scored once."""
     bounds = store.boundaries()
     mark = store.mark_before(max_tokens)
     examples = PaddedExamples(store, length, documents=int(np.searchsorted(bounds, mark.tokens)), pad=pad)
     scored = examples.scored(range(len(examples)))
-    cut = f"; {examples.truncated} of them cut to {length}, so no figure per word or byte" if examples.truncated else ""
+    note = (
+        f"; {examples.truncated} of them cut to {length}, so no figure per word or byte" if examples.truncated else ""
+    )
     groups = store.groups()[: len(examples)]
-    what = f"{_what(store, name, mark)} in {len(examples):,} examples{_sizes(groups)}"
-    statement = f"{what}, {scored:,} of them {'targets' if store.in_place else 'answers'} and scored{cut}"
+    extent = f"{_format_extent(store, name, mark)} in {len(examples):,} examples{_format_sizes(groups)}"
+    statement = f"{extent}, {scored:,} of them {'targets' if store.in_place else 'answers'} and scored{note}"
     return Scoring(examples, scored, None if examples.truncated else mark, statement, words, groups)
 
 
-def _sizes(groups: Sequence[str | None]) -> str:
-    """How many examples each group has, where there are groups."""
+def _format_sizes(groups: Sequence[str | None]) -> str:
+    """Format the number of examples of each group, if there are groups."""
     counts = Counter(group for group in groups if group is not None)
-    if len(counts) > MOST_GROUPS:
+    if len(counts) > MAX_GROUPS:
         return f" of {len(counts)} groups"
     return f" ({', '.join(f'{group}: {counts[group]:,}' for group in sorted(counts))})" if counts else ""
 
 
-def _what(store: TokenStore, name: str, mark: PrefixCounts) -> str:
+def _format_extent(store: TokenStore, name: str, mark: PrefixCounts) -> str:
     if mark.tokens == len(store):
         return f"{name}: all {mark.tokens:,} tokens"
     return f"{name}: the first {mark.tokens:,} of {len(store):,} tokens ({mark.tokens / len(store):.1%})"

@@ -1,4 +1,4 @@
-"""An encoded split: what is in it, what is trained on, and what an evaluation of it scores."""
+"""Encoded splits: their contents, their training examples, and what an evaluation scores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from loopkit.data.windows import Windows
 
 @dataclass(frozen=True)
 class Report:
-    """What is in a split.
+    """Counts and digests of a split.
 
     Args:
-        tokens: Tokens.
-        documents: Documents.
+        tokens: Number of tokens.
+        documents: Number of documents.
         characters: Characters of the text.
-        bytes: UTF-8 bytes of it, joins included; of examples, what is learned.
-        words: Words of the original text, as the source counts them; of examples, what is learned. ``None`` where the
-            source has none.
-        unknown_tokens: Tokens that are the unknown one.
-        unknown: Characters in them.
-        dropped: Characters in no token at all.
+        bytes: UTF-8 bytes of the text, joins included; of examples, only the learned parts.
+        words: Words of the original text, as the source counts them; of examples, only the learned parts. ``None`` if
+            the source has none.
+        unknown_tokens: Number of unknown tokens.
+        unknown: Characters in unknown tokens.
+        dropped: Characters that are in no token.
         fingerprint: Digest of the source's text.
-        sha256: Digest of the tokens, and of which of them are learned.
+        sha256: Digest of the tokens and of the flags of learned ones.
     """
 
     tokens: int
@@ -45,16 +45,16 @@ class Report:
 
     @property
     def unknown_rate(self) -> float:
-        """Share of tokens that are unknown."""
+        """Share of unknown tokens."""
         return self.unknown_tokens / self.tokens
 
     @property
     def lost_rate(self) -> float:
-        """Share of characters that decoding would not give back."""
+        """Share of characters that decoding does not restore."""
         return (self.unknown + self.dropped) / self.characters
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, rates included."""
+        """Return plain values, with the rates."""
         return asdict(self) | {"unknown_rate": self.unknown_rate, "lost_rate": self.lost_rate}
 
 
@@ -64,11 +64,11 @@ class Split:
 
     Args:
         name: ``train``, ``validation``, ``test`` or what the source calls it.
-        store: Its tokens.
+        store: The tokens.
         layout: ``stream`` is cut into windows, ``examples`` are padded.
-        report: What is in it.
-        pad: Token that fills rows.
-        words: What its words are; ``None`` where it has none.
+        report: Counts and digests.
+        pad: Token that pads rows.
+        words: Definition of a word; ``None`` if the source has none.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Split:
     words: Words | None = None
 
     def examples(self, length: int, stride: int | None = None) -> Examples:
-        """Sequences to train on: windows every ``stride`` tokens (``length`` if not given), or padded examples."""
+        """Return the training sequences: windows every ``stride`` tokens (default ``length``), or padded examples."""
         if self.layout == "examples":
             return PaddedExamples(self.store, length, pad=self.pad)
         return Windows(self.store, length, length if stride is None else stride, pad=self.pad)
@@ -87,17 +87,17 @@ class Split:
     def scoring(
         self, length: int, stride: int | None = None, protocol: Protocol = "once", max_tokens: int | None = None
     ) -> Scoring:
-        """Sequences to evaluate on, with exact denominators.
+        """Return the sequences to evaluate, with exact denominators.
 
         Args:
-            length: Inputs of a window.
-            stride: Tokens a window moves on; by default ``length``, or half of it under ``paper_a``.
+            length: Number of inputs in a window.
+            stride: Tokens from the start of one window to the next; by default ``length``, or half of it under
+                ``paper_a``.
             protocol: ``once`` scores each token once, ``paper_a`` overlapping windows in full.
-            max_tokens: Score a slice from the start of at most this many tokens, which ends where words and bytes are
-                known exactly.
+            max_tokens: Score a prefix of at most this many tokens, which ends where words and bytes are known exactly.
 
         Raises:
-            ValueError: If the slice is too short, or the stride longer than the window.
+            UserError: If the prefix is too short, or the stride is longer than the window.
         """
         if self.layout == "examples":
             return score_examples(self.store, self.name, length, max_tokens, self.pad, self.words)
@@ -106,12 +106,12 @@ class Split:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that a recipe's data section stands for."""
+    """The tokenizer and encoded splits of a recipe."""
 
     tokenizer: Tokenizer
     splits: dict[str, Split]
 
     @property
     def report(self) -> dict[str, dict[str, Any]]:
-        """What is in each split, as plain values."""
+        """Counts and digests of each split, as plain values."""
         return {name: split.report.to_json() for name, split in self.splits.items()}

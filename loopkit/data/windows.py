@@ -1,4 +1,4 @@
-"""Windows over a stream of tokens: overlapping ones for training, and those that score each token once."""
+"""Windows over a stream of tokens: for training, and for scoring each token once."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from loopkit.errors import UserError
 
 
 class Windows(Examples):
-    """Windows of ``length`` inputs that start every ``stride`` tokens; what is left at the end is not read.
+    """Windows of ``length`` inputs that start every ``stride`` tokens; an incomplete last window is dropped.
 
-    A window is ``length + 1`` tokens: inputs are all but the last, labels all but the first. Windows start at
-    0, stride, 2 stride... as long as they fit. A stream shorter than that is one short window.
+    A window has ``length + 1`` tokens: inputs are all but the last, labels all but the first. A stream shorter than
+    that is one short window.
 
     Args:
         store: The tokens.
-        length: Inputs in a window.
+        length: Number of inputs in a window.
         stride: Tokens from the start of one window to the start of the next.
-        stop: Read this many tokens and no more; ``None`` for all.
+        stop: Read only the first ``stop`` tokens; ``None`` for all.
 
     Raises:
-        ValueError: If there are not even two tokens.
+        UserError: If there are fewer than two tokens.
     """
 
     def __init__(self, store: TokenStore, length: int, stride: int, *, stop: int | None = None, pad: int = 0) -> None:
         self.store, self.length, self.stride, self.pad = store, length, stride, pad
         self.tokens = len(store) if stop is None else stop
         if self.tokens < 2:
-            raise UserError(f"{self.tokens} tokens make no window, which needs two; give more text")
+            raise UserError(f"the stream has {self.tokens} tokens, and a window needs at least two; add text")
 
     def __len__(self) -> int:
         return max(0, self.tokens - self.length - 1) // self.stride + 1
 
     def row(self, index: int) -> Row:
         start = index * self.stride
-        found = self.store.read(start, min(start + self.length + 1, self.tokens))
-        return Row(found[:-1], found[1:])
+        tokens = self.store.read(start, min(start + self.length + 1, self.tokens))
+        return Row(tokens[:-1], tokens[1:])
 
     def scored(self, indices: Sequence[int]) -> int:
         return len(indices) * min(self.length, self.tokens - 1)
@@ -49,26 +49,26 @@ class Windows(Examples):
 
 
 class OnceWindows(Examples):
-    """Windows that together score every token but the first exactly once, each with as much context as fits.
+    """Windows that together score every token but the first exactly once.
 
-    Window i begins at ``i * stride`` and scores what no window before it has scored; with ``stride < length`` it begins
-    with ``length - stride`` tokens of context. The last window is as long as it needs to be, and is padded.
+    Window i starts at ``i * stride`` and scores the tokens that no earlier window scores; with ``stride < length`` its
+    first ``length - stride`` tokens are context only. The last window may be shorter; its batch is padded.
 
     Args:
         store: The tokens.
-        length: Inputs in a window.
-        stride: Tokens that a window moves on, at most ``length``.
-        stop: Score this many tokens from the start, less one.
+        length: Number of inputs in a window.
+        stride: Tokens from the start of one window to the start of the next, at most ``length``.
+        stop: Score tokens 1 to ``stop - 1``.
 
     Raises:
-        ValueError: If there are not even two tokens, or windows would leave tokens between them.
+        UserError: If there are fewer than two tokens, or the stride skips tokens.
     """
 
     def __init__(self, store: TokenStore, length: int, stride: int, *, stop: int, pad: int = 0) -> None:
         if stride > length:
-            raise UserError(f"evaluate.stride {stride} is more than the window's {length}: tokens would be left out")
+            raise UserError(f"evaluate.stride {stride} is larger than the window ({length}) and skips tokens; lower it")
         if stop < 2:
-            raise UserError(f"{stop} tokens cannot be scored, as the first one has no context; give more text")
+            raise UserError(f"the split has {stop} tokens, and scoring needs at least two; add text")
         self.store, self.length, self.stride, self.pad = store, length, stride, pad
         self.targets = stop - 1
         self.width = min(length, self.targets)
@@ -79,11 +79,11 @@ class OnceWindows(Examples):
     def row(self, index: int) -> Row:
         start = index * self.stride
         stop = min(start + self.length, self.targets)
-        found = self.store.read(start, stop + 1)
-        labels = found[1:].copy()
+        tokens = self.store.read(start, stop + 1)
+        labels = tokens[1:].copy()
         if index:
             labels[: self.length - self.stride] = IGNORE  # scored by the window before
-        return Row(found[:-1], labels)
+        return Row(tokens[:-1], labels)
 
     def scored(self, indices: Sequence[int]) -> int:
         starts = np.array(indices, dtype=np.int64) * self.stride

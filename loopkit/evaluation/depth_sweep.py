@@ -132,7 +132,7 @@ class _Waiting:
     def __contains__(self, k: object) -> bool:
         return k in self.depths
 
-    def after_loop(self, t: Trajectory, k: int) -> Tensor:
+    def after_loop(self, t: Trajectory, k: int) -> Tensor | None:
         """Read what waits, when there is enough of it; all sequences stop once the last depth has been read."""
         if k in self.wanted:
             self.depths.append(k)
@@ -143,7 +143,7 @@ class _Waiting:
                 if depth < k:
                     t.drop(depth)
             self.depths.clear()
-        return torch.full((len(t.batch),), self.last == k < t.loops.total)
+        return torch.ones(len(t.batch), dtype=torch.bool) if self.last == k < t.loops.total else None
 
 
 def passes_for(
@@ -196,7 +196,7 @@ def run_and_read(
         total: Loops of the pass, of which those after the last depth are not computed; ``None``: up to the last depth.
     """
     waiting = _Waiting(depths, read)
-    model.run(batch, Loops.fixed(total or waiting.last), keep=waiting, stop=waiting.after_loop)
+    model.run(batch, Loops.fixed(total or waiting.last), keep=waiting, after_loop=waiting.after_loop)
 
 
 def _count(greedy: Greedy, t: Trajectory, depth: int, at: int) -> Tensor:

@@ -101,6 +101,6 @@ def exit_early(
         left = left[~ready]
         return depth > 0
 
-    model.run(batch, Loops.fixed(loops), stop=stop)
+    model.run(batch, Loops.fixed(loops), after_loop=stop)
     order = torch.cat([rows for rows, _ in found]).argsort().to(batch.device)
     return Exited(depth.to(batch.device), torch.cat([values for _, values in found])[order])

@@ -13,6 +13,7 @@ from loopkit.loop.cache import Cache
 from loopkit.loop.loops import Loops
 
 if TYPE_CHECKING:
+    from loopkit.loop.step import Step
     from loopkit.loop.trajectory import Trajectory
 
 
@@ -41,6 +42,9 @@ class LoopedModelProtocol(Protocol):
         max_depth: Most loops the model can run at all; ``None``: any number.
         depth_free: No value inside the loop depends on the number of loops run, so one pass serves every depth.
         head: ``head(z)`` gives logits ``[..., V]``, ``head(z, labels)`` the negative log-likelihood ``[...]``.
+        injection: ``injection(c, e, step)`` gives the input of the core.
+        core: ``core(u, step)`` gives the state ``s_k``.
+        carry: ``carry(s, read, step)`` gives the state that enters the next loop.
         gate: ``gate(s, read, step)`` gives exit-gate logits ``[B, T]``.
         emit: What coda and readout see of a state, ``[B, T, *S, D] -> [B, T, D]``.
     """
@@ -52,6 +56,9 @@ class LoopedModelProtocol(Protocol):
     max_depth: int | None
     depth_free: bool
     head: Any
+    injection: Any
+    core: Any
+    carry: Any
     gate: Any
     training: bool
 
@@ -63,7 +70,7 @@ class LoopedModelProtocol(Protocol):
         start: Tensor | None = None,
         intervene: Callable[[Tensor, int], Tensor] | None = None,
         keep: Container[int] = EVERY,
-        stop: Callable[[Trajectory, int], Tensor] | None = None,
+        after_loop: Callable[[Trajectory, int], Tensor | None] | None = None,
         noise_key: tuple[int, int] = (0, 0),
         cache: Cache | None = None,
     ) -> Trajectory:
@@ -74,28 +81,11 @@ class LoopedModelProtocol(Protocol):
         self,
         s: Tensor,
         k: int,
-        at: int,
+        step: Step,
         dtype: torch.dtype | None = None,
-        *,
-        within: Trajectory | None = None,
-        rows: Tensor | None = None,
+        own_loop: Tensor | None = None,
     ) -> Tensor:
-        """``z_k`` of any state, ``[B, T, D]``: coda, then readout, as if loop ``at`` were the last.
-
-        Args:
-            s: ``[B, T, *S, D]``.
-            dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
-            within: The pass that the state belongs to, for positions, noise and cache. ``None``: positions 0, 1, 2...
-            rows: ``[b]`` int64, which sequences of the pass these are; ``None``: all.
-        """
+        """``z_k``, ``[B, T, D]``: coda, then readout. ``Trajectory.read`` calls this with the step of its pass."""
         ...
 
     def emit(self, s: Tensor) -> Tensor: ...
-
-    def advance(self, trajectory: Trajectory, c: Tensor, k: int) -> Tensor:
-        """``c -> c'`` through injection, core and carry of loop ``k``."""
-        ...
-
-    def carry_on(self, trajectory: Trajectory, s: Tensor, k: int) -> Tensor:
-        """``c_k`` of a state."""
-        ...

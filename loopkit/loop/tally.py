@@ -39,12 +39,13 @@ class Tally(nn.Module):
         """Add the values of some tokens.
 
         Args:
-            values: ``[B, T]`` or any other shape.
-            counted: bool, which of the values count: real tokens alone, ``step.positions < PAD``.
-            bins: int64, the bin of each value, 0 to ``size - 1``; ``None``: bin 0.
+            values: ``[B, T, ...]`` or any other shape.
+            counted: bool, of the first dimensions of ``values``: which of them count. Only real tokens should,
+                ``step.positions < PAD``.
+            bins: int64, of the first dimensions too: the bin of each value, 0 to ``size - 1``; ``None``: bin 0.
         """
-        counted = counted.expand_as(values).flatten()
-        index = torch.zeros_like(counted, dtype=torch.int64) if bins is None else bins.expand_as(values).flatten()
+        counted = _over_last(counted, values).flatten()
+        index = torch.zeros_like(counted, dtype=torch.int64) if bins is None else _over_last(bins, values).flatten()
         index = index.where(counted, 0)  # a value that does not count may have no bin, or not be finite
         self.sums.index_add_(0, index, values.flatten().to(self.sums.dtype).where(counted, 0))
         self.counts.index_add_(0, index, counted.to(self.counts.dtype))
@@ -52,6 +53,11 @@ class Tally(nn.Module):
     def mean(self) -> Tensor:
         """Mean of each bin, ``[size]``; NaN where nothing was added."""
         return self.sums / self.counts
+
+
+def _over_last(first: Tensor, values: Tensor) -> Tensor:
+    """A tensor of the first dimensions of ``values``, the same for all its further ones."""
+    return first.reshape(*first.shape, *(1,) * (values.dim() - first.dim())).expand_as(values)
 
 
 def tallies(module: nn.Module) -> Iterator[Tally]:

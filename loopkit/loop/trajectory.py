@@ -1,43 +1,44 @@
 """One forward pass of a looped model, readable at every loop.
 
-Letters: B sequences, T tokens, D width, S any further streams, V vocabulary.
+Dims: B sequences, T tokens, D width, S any further streams, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from loopkit.loop.batch import IGNORE, PAD, Batch
+from loopkit.loop.batch import PAD, Batch
 from loopkit.loop.cache import Cache, CodaCache
 from loopkit.loop.looped_model import LoopedModelProtocol
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
+from loopkit.loop.records import previous_records
+from loopkit.loop.scoring import predict_tokens, score_labels
 from loopkit.loop.step import Step
-
-_ROWS = 4096  # tokens whose logits are formed at once where no loss needs them
 
 
 class Trajectory:
-    """The states of a run, and what can be read from them, each computed when asked for and then kept.
+    """The states of one forward pass. Readouts, logits and gates are computed on demand and cached.
 
-    ``at`` is the loop that counts as the last one; ``None`` is ``loops.total``. So one pass answers for every depth:
-    ``nll([k], at=k)`` is what a run of ``k`` loops would give, wherever ``model.depth_free`` is true.
+    ``at`` is the loop that counts as the last one; ``None`` is ``loops.total``. So one pass serves every depth:
+    ``nll([k], at=k)`` equals that of a run of ``k`` loops if ``model.depth_free`` is true.
 
     Attributes:
-        model: The model that ran.
-        loops: The loops asked for.
+        model: The model that computed the pass.
+        loops: How many loops were requested.
         batch: The tokens.
         e: ``[B, T, D]`` prelude output.
         noise: Random numbers of this pass.
         cache: Keys and values, or ``None``.
-        records: What components left, one map per loop that ran; ``[b, ...]`` of the sequences computed, or scalars.
-        computed: ``[b]`` int64, the sequences that each of these loops computed; ``None``: all.
-        reached: Loops that ran; less than ``loops.total`` when every sequence stopped before.
+        records: Values that components recorded, one map per loop; ``[b, ...]`` per computed sequence, or scalars.
+        computed: ``[b]`` int64 per loop, the sequences that it computed; ``None``: all.
+        reached: Loops that ran; less than ``loops.total`` if every sequence stopped earlier.
         depth: ``[B]`` int64, loops that each sequence ran; ``None``: all ran ``reached``.
     """
 
@@ -50,7 +51,7 @@ class Trajectory:
         e: Tensor,
         noise: Noise,
         cache: Cache | None = None,
-        rerun_options: dict[str, Any] | None = None,
+        start: Tensor | None = None,
     ) -> None:
         self.model = model
         self.batch = batch
@@ -62,7 +63,7 @@ class Trajectory:
         self.computed: list[Tensor | None] = []
         self.reached = 0
         self.depth: Tensor | None = None
-        self._rerun_options = rerun_options or {}
+        self._start = start
         self._stateless: Trajectory | None = None
         self._states: dict[int, Tensor] = {}
         self._carried: dict[int, Tensor] = {}
@@ -70,7 +71,7 @@ class Trajectory:
         self._observed: set[int] = set()
 
     def state(self, k: int) -> Tensor:
-        """``s_k``, ``[B, T, *S, D]``; ``state(0)`` is the start. A sequence that stopped earlier shows its last state.
+        """``s_k``, ``[B, T, *S, D]``; ``state(0)`` is the start. A sequence that stopped keeps its last state.
 
         Raises:
             ValueError: If loop ``k`` did not run, or was not kept.
@@ -80,31 +81,44 @@ class Trajectory:
         return self._states[k]
 
     def carried(self, k: int) -> Tensor:
-        """``c_k``, ``[B, T, *S, D]``: what enters loop ``k + 1``; after the last loop, what would.
-
-        Raises:
-            ValueError: If loop ``k`` did not run, or was not kept.
-        """
+        """``c_k``, ``[B, T, *S, D]``: the input of loop ``k + 1``, also after the last loop; raises as ``state``."""
         if k not in self._carried:
-            if k != self.reached:
-                raise ValueError(self._absent(k))
-            self._carried[k] = self.model.carry_on(self, self.state(k), k)
+            s = self.state(k)
+            self._carried[k] = self.carry(s, k, entering=s)
         return self._carried[k]
 
     def readout(self, k: int, at: int | None = None) -> Tensor:
-        """``z_k``, ``[B, T, D]``: what the head sees."""
+        """``z_k``, ``[B, T, D]``: the input of the head."""
         at = self._last(k, at)
-        return self._once("readout", k, at, lambda: self.model.read(self.state(k), k, at, within=self))
+        return self._cached("readout", k, at, lambda: self.read(self.state(k), k, at))
+
+    def read(
+        self, s: Tensor, k: int, at: int, *, dtype: torch.dtype | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """``z_k`` of any state, ``[B, T, D]``: coda, then readout, as if loop ``at`` were the last; not cached.
+
+        Args:
+            s: ``[B, T, *S, D]``.
+            k: The loop that the state belongs to.
+            at: The loop that counts as the last, >= k.
+            dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
+            rows: ``[b]`` int64, which sequences of the pass these are; ``None``: all.
+        """
+        step = self.context(at + 1, s, rows=rows)
+        loops = self.loops if at == self.loops.total else Loops.fixed(at)
+        step = replace(step, loops=loops, cache=None if self.cache is None else CodaCache(self.cache, k))
+        own_loop = self.own_loop(k) if self.model.training and self._is_first_reading(k, s) else None
+        return self.model.read(s, k, step, dtype, own_loop)
 
     def logits(self, k: int, at: int | None = None) -> Tensor:
         """``[B, T, V]`` fp32, also under autocast.
 
-        Not kept: the caller holds it. Losses use ``nll``, which never holds them all.
+        Not cached, because logits are large. Losses use ``nll``, which never holds all of them.
         """
         return self.model.head(self.readout(k, at))
 
-    def ran(self, k: int) -> Tensor | None:
-        """``[B]`` bool: which sequences loop ``k`` computed, between a late start and an early stop; ``None``: all."""
+    def active(self, k: int) -> Tensor | None:
+        """``[B]`` bool: the sequences that had started and not stopped in loop ``k``; ``None``: all."""
         if self.depth is None:
             return None
         counts = self.loops.per_sequence
@@ -112,20 +126,20 @@ class Trajectory:
         return (k >= first) & (k < first + self.depth)
 
     def own_loop(self, k: int) -> Tensor:
-        """``[B, T]`` int64: which of its own loops loop ``k`` is for each token; 0 at padding and where it did not run.
+        """``[B, T]`` int64: loop ``k`` counted from each sequence's first loop; 0 at padding and if it was not active.
 
-        A sequence of fewer loops starts late, so the number is the same in whichever batch the sequence is.
+        A sequence of fewer loops starts late, so the number does not depend on the batch that the sequence is in.
         """
         counts = self.loops.per_sequence
         own_B = torch.full_like(self.batch.sample, k)
         if counts is not None:
             own_B = (own_B - self.loops.total + counts.to(own_B.device)).clamp(min=0)
-        if (ran := self.ran(k)) is not None:
-            own_B = own_B * ran
+        if (active_B := self.active(k)) is not None:
+            own_B = own_B * active_B
         return own_B[:, None].where(self.batch.positions < PAD, 0)
 
-    def first_reading(self, k: int, s: Tensor) -> bool:
-        """Whether ``s`` is ``s_k`` of this pass and is read for the first time: components observe it once."""
+    def _is_first_reading(self, k: int, s: Tensor) -> bool:
+        """Whether ``s`` is ``s_k`` of this pass and is read for the first time: a readout observes it once."""
         if self._states.get(k) is not s or k in self._observed:
             return False
         self._observed.add(k)
@@ -136,7 +150,7 @@ class Trajectory:
 
         Args:
             ks: Loops to read.
-            at: Which loop counts as the last: one for all, or one for each of ``ks``.
+            at: The loop that counts as the last: one for all, or one for each of ``ks``.
             weight: As for ``score``.
         """
         if not ks:
@@ -148,67 +162,66 @@ class Trajectory:
         """Negative log-likelihood of the labels for any readouts, ``[..., B, T, D] -> [..., B, T]`` fp32 in nats.
 
         Args:
-            z: What the head sees.
-            weight: ``[..., B, T]``, what the gradient of each value will be, up to one factor; ``None``: the same for
-                all. It saves time where it is right and changes nothing where it is wrong.
+            z: Readouts, the inputs of the head.
+            weight: ``[..., B, T]``, the gradient that each value will receive, up to one common factor; ``None``: equal
+                for all. A correct weight saves time; a wrong one changes no result.
         """
-        labels = self.batch.labels.expand(z.shape[:-1])
-        if self.batch.num_scored == self.batch.labels.numel():
-            return self.model.head(z, labels, weight)
-        # scoring the unscored tokens would cost as much as scoring the others
-        scored = labels != IGNORE
-        values = self.model.head(z[scored], labels[scored], None if weight is None else weight[scored])
-        return torch.zeros(labels.shape, dtype=values.dtype, device=z.device).masked_scatter(scored, values)
+        return score_labels(self.model.head, z, self.batch, weight)
 
     def predict(self, k: int, at: int | None = None) -> Tensor:
-        """The most likely token after each one that is scored, ``[B, T]`` int64.
+        """The most likely next token at each scored position, ``[B, T]`` int64.
 
-        ``IGNORE``, which is no token, where nothing is scored or the logits are not finite.
+        ``IGNORE`` at positions that are not scored or whose logits are not finite.
         """
-        scored = self.batch.scored
-        found = torch.full_like(self.batch.labels, IGNORE)
-        best = [self.model.head(part).max(-1) for part in self.readout(k, at)[scored].split(_ROWS)]
-        tokens = [token.masked_fill(~value.isfinite(), IGNORE) for value, token in best]
-        return found.masked_scatter(scored, torch.cat(tokens))
+        return predict_tokens(self.model.head, self.readout(k, at), self.batch)
 
     def gate(self, k: int, at: int | None = None) -> Tensor:
         """Exit-gate logit, ``[B, T]``."""
-        at = self._last(k, at)
-        s = self.state(k)
-
-        def value() -> Tensor:
-            return self.model.gate(self.model.emit(s), lambda: self.readout(k, at), self.context(k, s))
-
-        return self._once("gate", k, at, value)
+        at, s, model = self._last(k, at), self.state(k), self.model
+        read = partial(self.readout, k, at)
+        return self._cached("gate", k, at, lambda: model.gate(model.emit(s), read, self.context(k, s)))
 
     def gate_of(self, s: Tensor, step: Step) -> Tensor:
-        """Exit-gate logit of any state of the step's loop, ``[B, T, *S, D]`` to ``[B, T]``; nothing is kept."""
+        """Exit-gate logit of any state of the step's loop, ``[B, T, *S, D]`` to ``[B, T]``; not cached."""
         at = max(self.loops.total, step.k + 1)
         h = self.model.emit(s)
-        return self.model.gate(h, lambda: self.model.read(s, step.k, at, within=self, rows=step.rows), step)
+        return self.model.gate(h, lambda: self.read(s, step.k, at, rows=step.rows), step)
+
+    def carry(self, s: Tensor, k: int, *, entering: Tensor) -> Tensor:
+        """``c_k`` of ``s_k``; a readout that the carry reads is never that of the last loop.
+
+        Args:
+            s: ``[B, T, *S, D]``, the state after loop ``k``.
+            k: The loop.
+            entering: The state that entered the loop.
+        """
+        at = max(self.loops.total, k + 1)
+        return self.model.carry(s, lambda: self.readout(k, at), self.context(k, entering))
 
     def step(self, c: Tensor, k: int | None = None) -> Tensor:
-        """One more application of the recurrence, ``c -> c'``: eager, math attention, differentiable twice.
+        """Apply the recurrence once more, ``c -> c'``: eager, with math attention, twice differentiable.
 
         Args:
             c: ``[B, T, *S, D]``, a carried state.
-            k: Which loop it is taken for; ``None``: the last one run.
+            k: The loop as which it runs; ``None``: the last loop of the pass.
         """
         k = max(self.reached, 1) if k is None else k
         with sdpa_kernel([SDPBackend.MATH]), torch.compiler.set_stance("force_eager"):
-            return self.model.advance(self, c, k)
+            step = replace(self.context(k, c), cache=None)
+            s = self.model.core(self.model.injection(c, step.e, step), step)
+            return self.model.carry(s, lambda: self.read(s, k, max(self.loops.total, k + 1)), step)
 
     def rerun(self, loops: Loops) -> Trajectory:
-        """The same batch, noise and start with other loops, inside the same engine forward."""
-        return self.model.run(self.batch, loops, **self._rerun_options)
+        """Run the same batch, noise and start with other loops, inside the same engine forward."""
+        return self.model.run(self.batch, loops, start=self._start, noise_key=(self.noise.seed, self.noise.step))
 
     def context(
         self, k: int, c: Tensor, *, rows: Tensor | None = None, records: dict[str, Tensor] | None = None
     ) -> Step:
-        """What the components of loop ``k`` are told.
+        """Build the ``Step`` of loop ``k``.
 
-        Random numbers belong to the loop as the sequence counts it: with loops of its own it starts the later, the more
-        the deepest sequence of its micro-batch runs.
+        Random numbers are keyed by the sequence's own count of loops, because a sequence with fewer loops starts later
+        the deeper its micro-batch runs.
         """
         counts = self.loops.per_sequence
         idle = 0 if counts is None or k == 0 else self.loops.total - counts.to(self.batch.device)
@@ -227,72 +240,44 @@ class Trajectory:
             rows=rows,
             in_order=bool(self.batch.in_order),
             records={} if records is None else records,
-            earlier=self._earlier(k, rows),
+            earlier=previous_records(self.records, self.computed, self.loops, len(self.batch), k, rows),
             tokens=tokens,
             keys=noise.tokens() if self.model.training else None,
             within=self._without_states() if k else None,
         )
 
     def record(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
-        """Remember what the components of loop ``k`` left, and which sequences it computed."""
+        """Store the records of loop ``k`` and the sequences that it computed."""
         assert k == len(self.records) + 1
         self.records.append(records)
         self.computed.append(rows)
         self.reached = k
 
     def keep(self, k: int, state: Tensor, carried: Tensor | None) -> None:
-        """Remember what loop ``k`` made; called by the model while it runs."""
+        """Store the states of loop ``k``; the model calls this while it runs."""
         self._states[k] = state
         if carried is not None:
             self._carried[k] = carried
 
     def drop(self, k: int) -> None:
-        """Drop what loop ``k`` made."""
+        """Drop the states and readouts of loop ``k``."""
         self._states.pop(k, None)
         self._carried.pop(k, None)
         self.drop_readouts(k)
 
     def drop_readouts(self, k: int) -> None:
-        """Drop what was read of loop ``k``, to be computed again if asked for."""
+        """Drop the cached readouts and gates of loop ``k``."""
         for key in [key for key in self._read if key[1] == k]:
             del self._read[key]
 
     def _without_states(self) -> Trajectory:
-        """The pass as a step may hold it: what recomputes a loop in the backward pass keeps its step, and the states of
-        the pass keep what recomputes them."""
+        """The pass as a step may hold it. Activation checkpointing holds the step, and the states of the pass hold the
+        checkpoint, so a step that held the states would be a reference cycle."""
         if self._stateless is None:
-            # what is read inside of a loop has cache slots of its own: the same loop may be read again later
+            # a read inside a loop has its own cache slots, because the same loop may be read again later
             cache = None if self.cache is None else CodaCache(self.cache, -1)
             self._stateless = Trajectory(self.model, self.batch, self.loops, e=self.e, noise=self.noise, cache=cache)
         return self._stateless
-
-    def _earlier(self, k: int, rows: Tensor | None) -> dict[str, Tensor]:
-        """What loop ``k - 1`` left, for the sequences that loop ``k`` computes."""
-        if not 2 <= k <= len(self.records) + 1:
-            return {}
-        records, before = self.records[k - 2], self.computed[k - 2]
-        if before is None and rows is None:
-            return records
-        count = len(self.batch) if before is None else len(before)
-        if before is not None and (counts := self.loops.per_sequence) is not None:
-            # a sequence may be computed before it starts, so that ranks make the same calls
-            ran = counts.to(before.device)[before] > self.loops.total - (k - 1)
-            records = {name: self._where_ran(value, count, ran) for name, value in records.items()}
-        return {name: self._aligned(value, count, before, rows) for name, value in records.items()}
-
-    @staticmethod
-    def _where_ran(value: Tensor, count: int, ran: Tensor) -> Tensor:
-        if not isinstance(value, Tensor) or value.dim() == 0 or value.shape[0] != count:
-            return value
-        return value.where(ran.view(-1, *(1,) * (value.dim() - 1)), torch.zeros_like(value))
-
-    def _aligned(self, value: Tensor, count: int, before: Tensor | None, rows: Tensor | None) -> Tensor:
-        """The rows of a record that another set of sequences is to see; what has no rows stays as it is."""
-        if not isinstance(value, Tensor) or value.dim() == 0 or value.shape[0] != count:
-            return value
-        if before is not None:
-            value = value.new_zeros(len(self.batch), *value.shape[1:]).index_copy(0, before, value)
-        return value if rows is None else value[rows]
 
     def _last(self, k: int, at: int | None) -> int:
         at = self.loops.total if at is None else at
@@ -300,13 +285,12 @@ class Trajectory:
             raise ValueError(f"loop {k} cannot be read as if loop {at} were the last: at must be at least {k}")
         return at
 
-    def _once(self, what: str, k: int, at: int, compute: Any) -> Tensor:
-        """Compute once; but a value made without gradient does not serve where one is wanted."""
-        known = self._read.get((what, k, at))
-        if known is None or (torch.is_grad_enabled() and not known[1]):
-            known = (compute(), torch.is_grad_enabled())
-            self._read[what, k, at] = known
-        return known[0]
+    def _cached(self, name: str, k: int, at: int, compute: Callable[[], Tensor]) -> Tensor:
+        """Compute a value once, and again if it was computed without gradient and gradients are enabled now."""
+        entry = self._read.get((name, k, at))
+        if entry is None or (torch.is_grad_enabled() and not entry[1]):
+            entry = self._read[name, k, at] = (compute(), torch.is_grad_enabled())
+        return entry[0]
 
     def _absent(self, k: int) -> str:
         if 0 <= k <= self.reached:

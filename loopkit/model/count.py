@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from loopkit.components.attention import Attention
-from loopkit.loop import Batch, Loops
+from loopkit.loop import Batch, Loops, Trajectory
 from loopkit.model.build import build_model
 from loopkit.model.looped import LoopedModel
 
@@ -85,13 +85,12 @@ def count_flops(model: LoopedModel, depth: int, length: int) -> Flops:
     # math attention, because its products are counted on every device
     with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]), FlopCounterMode(display=False) as counter:
 
-        def note(s: Tensor, k: int) -> Tensor:
+        def record_flops(t: Trajectory, k: int) -> None:
             counted.append(counter.get_total_flops())
-            return s
 
         start = twin.run(batch, Loops.fixed(0))
         prelude = counter.get_total_flops()
-        t = twin.run(batch, Loops.fixed(depth), start=start.state(0), intervene=note)
+        t = twin.run(batch, Loops.fixed(depth), start=start.state(0), after_loop=record_flops)
         t.logits(depth)
         read = counter.get_total_flops() - counted[-1]
     marks = [2 * prelude, *counted]

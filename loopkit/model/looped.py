@@ -14,7 +14,6 @@ Letters: B sequences, T tokens, D width, S any further streams, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from loopkit.components.core import Core
 from loopkit.components.gate import Gate
 from loopkit.errors import UserError
-from loopkit.loop import EVERY, Batch, Cache, CodaCache, Loops, Noise, Step, Trajectory
+from loopkit.loop import EVERY, Batch, Cache, Loops, Noise, Step, Trajectory
 from loopkit.model.embedding import Embedding
 from loopkit.model.head import Head
 from loopkit.model.parts import Parts
@@ -93,7 +92,7 @@ class LoopedModel(nn.Module):
         start: Tensor | None = None,
         intervene: Callable[[Tensor, int], Tensor] | None = None,
         keep: Container[int] = EVERY,
-        stop: Callable[[Trajectory, int], Tensor] | None = None,
+        after_loop: Callable[[Trajectory, int], Tensor | None] | None = None,
         noise_key: tuple[int, int] = (0, 0),
         cache: Cache | None = None,
     ) -> Trajectory:
@@ -103,9 +102,10 @@ class LoopedModel(nn.Module):
             batch: The tokens.
             loops: How often the core runs, and through how much of that gradients go.
             start: ``[B, T, *S, D]``, the state before the first loop; ``None``: the model's own.
-            intervene: ``intervene(s_k, k)`` replaces each state before readout and carry see it.
-            keep: Loops whose state stays; the last one always does.
-            stop: ``stop(trajectory, k)`` gives ``[B]`` bool after loop ``k``: who stops there is computed no further.
+            intervene: ``intervene(s_k, k)`` replaces each state before readout and carry use it.
+            keep: Loops whose state is kept; that of the last loop always is.
+            after_loop: Called as ``after_loop(trajectory, k)`` after each loop. It returns ``[B]`` bool, true for the
+                sequences that stop there and are not computed further, or ``None`` if no sequence stops.
             noise_key: (seed, optimizer step) of the random numbers.
             cache: Keys and values of earlier tokens; the batch then holds the new ones alone.
 
@@ -114,7 +114,7 @@ class LoopedModel(nn.Module):
         """
         if self.max_depth is not None and loops.total > self.max_depth:
             raise UserError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
-        stopping = self.training and self.stops and stop is None
+        stopping = self.training and self.stops
         if stopping and loops.backprop < loops.total:
             raise UserError(
                 f"train.backprop: model.gate may end a sequence in any of {loops.total} loops, and only the last "
@@ -123,8 +123,7 @@ class LoopedModel(nn.Module):
         rows = Rows(loops, len(batch), batch.device)
         noise = Noise(*noise_key, sample=batch.sample, positions=batch.positions)
         x = self.embedding(batch.tokens, batch.positions, self.position, noise)
-        options = {"start": start, "intervene": intervene, "keep": keep, "stop": stop, "noise_key": noise_key}
-        t = Trajectory(self, batch, loops, e=x, noise=noise, cache=cache, rerun_options=options)
+        t = Trajectory(self, batch, loops, e=x, noise=noise, cache=cache, start=start)
         t.e = self.prelude(x, t.context(0, x))
         c = c_0 = self.start(t.e, t.context(0, t.e)) if start is None else start
         t.keep(0, c_0, c_0)
@@ -132,13 +131,14 @@ class LoopedModel(nn.Module):
         for k in range(1, loops.total + 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and k > loops.total - loops.backprop):
                 s = self._loop(t, k, s, c, rows, intervene)
-                if stop is not None and rows.finish(stop(t, k), k):
+                stopped = None if after_loop is None else after_loop(t, k)
+                if stopped is not None and rows.finish(stopped, k):
                     break
                 if k < loops.total:
                     if stopping and (ended := self.gate.stop(t, k)) is not None:
                         # later loops still call the core, because every rank must make the same calls
                         rows.finish(ended, k)
-                    c = rows.merge(c, self.carry_on(t, s, k, c), k)
+                    c = rows.merge(c, t.carry(s, k, entering=c), k)
             if k == loops.total - loops.backprop:
                 c = rows.restore(c, c_0, k)
             if k < loops.total:
@@ -185,21 +185,6 @@ class LoopedModel(nn.Module):
             return s
         return body(c)
 
-    def carry_on(self, trajectory: Trajectory, s: Tensor, k: int, c: Tensor | None = None) -> Tensor:
-        """``c_k`` of a state: what enters the next loop, so a readout that it asks for is never the last."""
-        at = max(trajectory.loops.total, k + 1)
-        step = trajectory.context(k, s if c is None else c)
-        carried: Tensor = self.carry(s, lambda: trajectory.readout(k, at), step)
-        return carried
-
-    def advance(self, trajectory: Trajectory, c: Tensor, k: int) -> Tensor:
-        """``c -> c'`` through injection, core and carry of loop ``k``; leaves no trace in the trajectory."""
-        step = replace(trajectory.context(k, c), cache=None)
-        s = self.core(self.injection(c, step.e, step), step)
-        at = max(trajectory.loops.total, k + 1)
-        carried: Tensor = self.carry(s, lambda: self.read(s, k, at, within=trajectory), step)
-        return carried
-
     def emit(self, s: Tensor) -> Tensor:
         """What coda and readout see of a state, ``[B, T, *S, D]`` to ``[B, T, D]``."""
         return self.core.emit(s)
@@ -208,48 +193,30 @@ class LoopedModel(nn.Module):
         self,
         s: Tensor,
         k: int,
-        at: int,
+        step: Step,
         dtype: torch.dtype | None = None,
-        *,
-        within: Trajectory | None = None,
-        rows: Tensor | None = None,
+        own_loop: Tensor | None = None,
     ) -> Tensor:
-        """``z_k`` of any state, ``[B, T, D]``: coda, then readout, as if loop ``at`` were the last.
+        """``z_k``, ``[B, T, D]``: coda, then readout. ``Trajectory.read`` calls this with the step of its pass.
 
         Args:
             s: ``[B, T, *S, D]``.
             k: The loop that the state belongs to.
-            at: The loop that counts as the last, >= k.
+            step: Of the coda: its ``loops.total`` is the loop that counts as the last.
             dtype: Compute in this precision; ``head`` follows that of ``z``. ``None``: as the model does.
-            within: The pass that the state belongs to, for positions, tokens, noise and cache. ``None``: positions
-                0, 1, 2... and no tokens.
-            rows: ``[b]`` int64, which sequences of the pass these are; ``None``: all.
+            own_loop: ``[B, T]`` int64, the number of each token's loop, for a readout that observes the state in
+                training; ``None``: the readout does not observe it.
         """
         if dtype is not None:
             parts: dict[str, nn.Module] = {"coda": self.coda, "readout": self.readout, "position": self.position}
             if type(self.core).emit is not Core.emit:
                 parts["core"] = self.core
-            return call_in(dtype, parts, lambda: self.read(s.to(dtype), k, at, within=within, rows=rows))
-        h = self.emit(s)
-        t = within if within is not None else self._bare(h, at)
-        step = t.context(at + 1, s, rows=rows)
-        if within is None:
-            step = replace(step, tokens=None)
-        if at != t.loops.total:
-            step = replace(step, loops=Loops.fixed(at))
-        if step.cache is not None:
-            step = replace(step, cache=CodaCache(step.cache, k))
-        h = self.coda(h, step)
-        if self.training and t.first_reading(k, s):
-            self.readout.observe(h, t.own_loop(k))
-        z: Tensor = self.readout(h, k, at)
+            return call_in(dtype, parts, lambda: self.read(s.to(dtype), k, step, own_loop=own_loop))
+        h = self.coda(self.emit(s), step)
+        if own_loop is not None:
+            self.readout.observe(h, own_loop)
+        z: Tensor = self.readout(h, k, step.loops.total)
         return z
-
-    def _bare(self, h: Tensor, at: int) -> Trajectory:
-        """A pass about which nothing is known but a state."""
-        batch = Batch.of(torch.zeros(h.shape[:2], dtype=torch.int64, device=h.device))
-        noise = Noise(0, 0, sample=batch.sample, positions=batch.positions)
-        return Trajectory(self, batch, Loops.fixed(at), e=h, noise=noise)
 
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Compile every block, not the loop: a new number of loops then costs no recompilation. Names stay the same.

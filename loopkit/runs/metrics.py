@@ -1,7 +1,8 @@
 """``metrics.jsonl``: one line of JSON per logged optimizer step, and one per event.
 
 A line with the key ``event`` records what went wrong at a step and what was done about it
-(``loopkit/training/step/health.py`` has its form); every other line is the measurement of a step. Lines stand in the order in which things happened.
+(``loopkit/training/step/health.py`` has its form); every other line is the measurement of a step. Lines are in
+the order of the events.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from loopkit.testing.case import check as check
     from loopkit.testing.component_under_test import NoSubject as NoSubject
 
-_HOMES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {"NoSubject": "subject"}
+_HOMES = {name: "case" for name in ("Case", "NotChecked", "Violation", "cases", "check")} | {
+    "NoSubject": "component_under_test"
+}
 
 __all__ = ["Case", "NoSubject", "NotChecked", "Violation", "cases", "check"]
 

@@ -167,6 +167,8 @@ def _recipe(names: Names, kinds: Sequence[str]) -> str:
         },
         "evaluate": {"every": None, "depths": "1-4", "max_tokens": 8192, "tasks": {"perplexity": {}}},
     }
+    if "start" in kinds and "injection" not in kinds:  # a start may ignore the input, which then enters here
+        values["model"]["injection"] = "add"
     for kind in sorted(kinds, key=lambda kind: kind != "block"):  # others may go into the block
         _place(values, names, kind)
     note = f"# loopkit eval --exit {names.component} measures the exit on the run\n" if "exit" in kinds else ""

@@ -102,7 +102,7 @@ def random_tokens(vocabulary: int, length: int, folder: Path) -> Prepared:
     rng = np.random.default_rng(0)
     drawn = rng.integers(vocabulary, size=(WINDOWS, length + 1))
     pieces = (TextPiece((Span(" ".join(map(str, row))),), 0, 0, "") for row in drawn)
-    facts = write_store(folder, pieces, tokenizer, examples=False, tell=lambda characters: None)
+    facts = write_store(folder, pieces, tokenizer, examples=False, progress=lambda characters: None)
     report = Report(
         tokens=facts["tokens"], documents=WINDOWS, fingerprint="random", **{name: facts[name] for name in COUNTS}
     )

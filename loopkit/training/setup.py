@@ -127,7 +127,7 @@ class Setup:
         recipe, sizes = self.recipe, self.sizes
         train, most = recipe.train, self.schedule.bounds[1]
         sampler = Sampler(len(self.examples), recipe.seed)
-        steps = Steps(self.examples, sampler, sizes.batch, sizes.micro, self.process.rank, self.process.world)
+        steps = Steps(self.examples, sampler, sizes, self.process.rank)
         drawer = LoopSampler(
             self.schedule,
             seed=recipe.seed,

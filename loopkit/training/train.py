@@ -127,8 +127,12 @@ def _start(
         return None
     start = last_start(folder, process, display.say)
     state = checkpoint.read_state(start.checkpoint)
-    earlier = recipe.identity.completed(state["recipe"])
-    for change in check_same(earlier, recipe.values, by_content=located(recipe.data)):
+    saved = state["recipe"]
+    # the run's own tokenizer encodes, so options of fitting that joined the format since then have no effect
+    options = {("data", "tokenizer", key) for key in recipe.values["data"]["tokenizer"]}
+    unrecorded = {path for path in options if path[-1] not in saved["data"]["tokenizer"]}
+    by_content = {*located(recipe.data), *unrecorded}
+    for change in check_same(recipe.identity.completed(saved), recipe.values, by_content=by_content):
         display.say(f"resumed with another way of computing; numbers may differ by rounding:{change}")
     for change in check_plugins(state.get("components", {}), recipe.specs.values(), accept=accept_changed_plugins):
         display.say(f"resumed with a changed plugin: {change}")

@@ -52,13 +52,13 @@ def by_hand(module: CausalAttention, x: Tensor, extra: Tensor | None = None) -> 
         {"qkv_bias": True, "out_bias": True},
     ],
 )
-def test_is_a_softmax_over_what_came_before(options: dict[str, Any]) -> None:
+def test_output_is_softmax_over_earlier_tokens(options: dict[str, Any]) -> None:
     module, x = attention(**options), random(2, 5, 8)
     torch.testing.assert_close(module(x, step_for(x)), by_hand(module, x))
 
 
 @pytest.mark.parametrize("options", [{}, {"heads": 4, "kv_heads": 2}])
-def test_qk_bias_is_a_qkv_bias_that_leaves_the_values_alone(options: dict[str, Any]) -> None:
+def test_qk_bias_equals_qkv_bias_without_values(options: dict[str, Any]) -> None:
     module, twin, x = attention(qk_bias=True, **options), attention(qkv_bias=True, **options), random(2, 5, 8)
     assert module.qk_bias.tolist() == [0.0] * len(module.qk_bias)
     with torch.no_grad():
@@ -74,7 +74,7 @@ def test_qk_bias_is_a_qkv_bias_that_leaves_the_values_alone(options: dict[str, A
         attention(qkv_bias=True, qk_bias=True)
 
 
-def test_qk_norm_comes_before_rotation_and_has_the_head_s_size() -> None:
+def test_qk_norm_precedes_rotation() -> None:
     def norm(width: int) -> RMSNorm:
         return RMSNorm(width)
 
@@ -85,7 +85,7 @@ def test_qk_norm_comes_before_rotation_and_has_the_head_s_size() -> None:
     assert not torch.allclose(turned(x, step_for(x)), module(x, step_for(x)))
 
 
-def test_options_make_the_parameters_they_name() -> None:
+def test_options_determine_parameters() -> None:
     module = attention(heads=4, kv_heads=2)
     assert module.qkv.weight.shape == (2 * (4 + 2 + 2), 8)
     assert module.qkv.bias is None
@@ -95,7 +95,7 @@ def test_options_make_the_parameters_they_name() -> None:
     assert attention(head_size=3).out.weight.shape == (8, 6)
 
 
-def test_a_learned_position_is_not_a_parameter_of_every_layer() -> None:
+def test_position_is_not_registered_in_attention() -> None:
     position = torch.nn.Embedding(3, 8)
     module = attention(position=position)
     assert list(module.state_dict()) == ["qkv.weight", "out.weight"]
@@ -105,12 +105,12 @@ def test_a_learned_position_is_not_a_parameter_of_every_layer() -> None:
     ("options", "message"),
     [({"heads": 3}, "3 heads do not divide a width of 8"), ({"heads": 4, "kv_heads": 3}, "3 kv_heads do not divide 4")],
 )
-def test_heads_that_do_not_divide_are_refused(options: dict[str, int], message: str) -> None:
+def test_heads_must_divide_width(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         attention(**options)
 
 
-def test_padding_is_looked_at_by_nobody_wherever_it_stands() -> None:
+def test_padding_is_masked_at_any_index() -> None:
     module, x = attention(position=Rope()), random(2, 5, 8)
     places = torch.tensor([[PAD, PAD, 0, 1, 2], [0, 1, 2, 3, 4]])
     got = module(x, step_for(x, places, in_order=False))
@@ -122,7 +122,7 @@ def test_padding_is_looked_at_by_nobody_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_both_kernels_give_the_same(masked: bool, dtype: torch.dtype) -> None:
+def test_explicit_attention_equals_torch_kernel(masked: bool, dtype: torch.dtype) -> None:
     q, k, v = (random(2, 2, 4, 3, seed=seed, dtype=dtype).requires_grad_() for seed in range(3))
     mask = (torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(5)) > 0.3) | torch.eye(4, dtype=torch.bool)
     chosen = mask if masked else None
@@ -138,7 +138,7 @@ def test_both_kernels_give_the_same(masked: bool, dtype: torch.dtype) -> None:
         torch.testing.assert_close(a, b, **tolerance)
 
 
-def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
+def test_weight_dropout_preserves_the_mean() -> None:
     module, x = attention(dropout=0.5), random(1, 4, 8)
     calm = module(x, step_for(x))
     assert torch.equal(module(x, step_for(x)), calm)
@@ -149,7 +149,7 @@ def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
     torch.testing.assert_close(draws.mean(0, keepdim=True), calm, rtol=0.1, atol=0.05)
 
 
-def test_dropout_of_the_output_is_another() -> None:
+def test_output_dropout_zeroes_and_scales() -> None:
     module, x = attention(out_dropout=0.5), random(1, 200, 8)
     calm = module(x, step_for(x))
     noisy = module.train()(x, step_for(x))
@@ -158,7 +158,7 @@ def test_dropout_of_the_output_is_another() -> None:
     torch.testing.assert_close(noisy[~dropped], 2 * calm[~dropped])
 
 
-def test_roles_name_the_rows_that_make_them() -> None:
+def test_roles_select_the_right_rows() -> None:
     module, x = attention(heads=4, kv_heads=2), random(2, 5, 8)
     roles = module.roles()
     assert list(roles) == ["q", "k", "v", "o"]
@@ -185,7 +185,7 @@ TOKENS = torch.tensor([[3, 1, 1, 6, 0], [2, 2, 5, 4, 3]])
 
 @pytest.mark.parametrize("options", [{}, {"heads": 4, "kv_heads": 2}, {"heads": 4, "kv_heads": 1, "head_size": 6}])
 @pytest.mark.parametrize("channels", [None, 3])
-def test_a_value_embedding_adds_a_gated_vector_of_the_token(options: dict[str, Any], channels: int | None) -> None:
+def test_value_embedding_adds_gated_token_vector(options: dict[str, Any], channels: int | None) -> None:
     module = attention(value_embeddings="all", vocabulary=7, value_gate=channels, **options)
     assert module.value_table is not None
     x, extra = random(2, 5, 8), torch.zeros(2, 5, module.kv_heads, module.head_size)
@@ -204,7 +204,7 @@ def test_a_value_embedding_adds_a_gated_vector_of_the_token(options: dict[str, A
     ("which", "layers"),
     [(None, []), ("all", [0, 1, 2, 3]), ("even", [0, 2]), ("odd", [1, 3]), ([3, 0], [0, 3]), ([], [])],
 )
-def test_layers_without_a_value_embedding_have_no_table_and_no_gate(which: Any, layers: list[int]) -> None:
+def test_only_listed_layers_have_value_tables(which: Any, layers: list[int]) -> None:
     for layer in range(4):
         module = attention(value_embeddings=which, vocabulary=7, value_gate=4, layer=layer)
         names = {name for name, _ in module.named_parameters()}
@@ -213,15 +213,15 @@ def test_layers_without_a_value_embedding_have_no_table_and_no_gate(which: Any, 
         )
 
 
-def test_a_value_embedding_says_what_it_lacks() -> None:
-    with pytest.raises(ValueError, match="a block that hands on the size of the vocabulary"):
+def test_missing_vocabulary_or_tokens_is_an_error() -> None:
+    with pytest.raises(ValueError, match="a block that passes the size of the vocabulary"):
         attention(value_embeddings="all")
     x = random(2, 5, 8)
-    with pytest.raises(ValueError, match="need the tokens; read a state within the pass"):
+    with pytest.raises(ValueError, match=r"value_embeddings require step\.tokens"):
         attention(value_embeddings="all", vocabulary=7)(x, step_for(x))
 
 
-def test_a_model_with_value_embeddings_passes_every_check_of_the_kit() -> None:
+def test_value_embeddings_pass_the_kit() -> None:
     options = {"heads": 4, "kv_heads": 2, "value_embeddings": "all", "value_gate": 8, "value_std": 0.5}
     ran = []
     for case in cases("attention/causal", options=options):

@@ -18,7 +18,7 @@ from loopkit.components.probe.norms import Norms, summary
 from loopkit.components.probe.radial import Radial, alignment
 from loopkit.components.probe.scale_sweep import ScaleSweep
 from loopkit.components.probe.update import Update
-from loopkit.loop import EVERY, PAD, Batch, Loops, Noise, Trajectory
+from loopkit.loop import EVERY, PAD, Batch, Loops, Noise, Step, Trajectory
 
 
 class Toy:
@@ -58,8 +58,8 @@ class Toy:
                 t.keep(k, c, c)
         return t
 
-    def read(self, s: Tensor, k: int, at: int, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-        return self.readout(s if dtype is None else s.to(dtype), k, at)
+    def read(self, s: Tensor, k: int, step: Step, dtype: torch.dtype | None = None, *_: Any) -> Tensor:
+        return self.readout(s if dtype is None else s.to(dtype), k, step.loops.total)
 
     def head(self, z: Tensor, labels: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         logits = z @ self.table.to(z.dtype).T

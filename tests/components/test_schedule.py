@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from loopkit.components.schedule import (
-    Curriculum,
     Fixed,
     LogNormal,
     Poisson,
-    PoissonCurriculum,
     PoissonLogNormal,
     Schedule,
     Uniform,
 )
+from loopkit.components.schedule.curriculum import Curriculum, PoissonCurriculum
 from loopkit.data.batch_sizes import BatchSizes
 from loopkit.training.step.loop_sampling import LoopDraw, LoopSampler
 

@@ -70,7 +70,7 @@ def test_no_network_is_noticed_without_retries(closed_door: None, monkeypatch: p
 
 
 def test_a_name_server_that_hangs_costs_patience_and_no_more(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PATIENCE", 0.1)
+    monkeypatch.setattr(hub, "TIMEOUT", 0.1)
 
     answered = threading.Event()
 

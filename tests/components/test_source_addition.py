@@ -68,8 +68,8 @@ def test_the_seed_decides_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"low": 5, "high": 4}, "low 5 is more than high 4"),
-        ({"digits": 1, "train": 90, "validation": 10, "test": 10}, "make 100 problems, not the 90"),
+        ({"low": 5, "high": 4}, r"low \(5\) is greater than high \(4\)"),
+        ({"digits": 1, "train": 90, "validation": 10, "test": 10}, "make 100 problems, fewer than 90"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(options: dict[str, int], says: str) -> None:
@@ -85,7 +85,7 @@ def test_operands_may_have_more_digits_than_a_machine_word() -> None:
 
 def test_a_split_without_problems_is_refused_by_name() -> None:
     for split in ("validation", "elsewhere"):
-        with pytest.raises(ValueError, match=f"no problems for {split}"):
+        with pytest.raises(ValueError, match=f"the {split} split is empty"):
             list(AdditionSource(**SMALL | {"validation": 0}).documents(split))
 
 

@@ -94,7 +94,7 @@ def test_a_sample_is_the_one_that_datasets_draws(tmp_path: Path) -> None:
     assert set(problems(made, "train")) == set(shuffled["problem"])
     assert problems(made, "train") == [row["problem"] for row in ROWS if row["problem"] in set(shuffled["problem"])]
     assert problems(source(tmp_path, ROWS, sample=100, seed=75), "train") != problems(made, "train")
-    with pytest.raises(ValueError, match=r"data.source.sample: there are 400 rows, not 401"):
+    with pytest.raises(ValueError, match=r"data.source.sample: 401 is more than the 400 rows"):
         list(source(tmp_path, ROWS, sample=401).documents("train"))
 
 
@@ -124,7 +124,7 @@ def test_the_fingerprint_follows_content_and_options(tmp_path: Path) -> None:
     [
         ("a.jsonl", "{", r"a.jsonl:1: not JSON"),
         ("a.jsonl", "1", r"a.jsonl:1: not a JSON object"),
-        ("a.jsonl", "[1]", r"a.jsonl: a JSON list, not one JSON object a line; rename it to end in .json"),
+        ("a.jsonl", "[1]", r"a.jsonl: a JSON list, not one JSON object per line; rename it to end in .json"),
         ("a.jsonl", '{"problem": 3, "solution": "x"}', r"a.jsonl:1: 'problem' is a value of type int, not text"),
         ("a.json", "[", r"a.json: not JSON"),
         ("a.json", "{}", r"a.json: not a JSON list"),
@@ -222,7 +222,7 @@ def test_no_length_leaves_an_empty_target(shared: Path, tmp_path: Path, length: 
     ]
     made = source(tmp_path, rows)
     facts = write_store(
-        tmp_path, example_pieces(made.documents("train"), None), tokenizer, examples=True, tell=lambda _: None
+        tmp_path, example_pieces(made.documents("train"), None), tokenizer, examples=True, progress=lambda _: None
     )
     examples = PaddedExamples(TokenStore(CacheEntry(tmp_path, facts)), length)
     for index, row in enumerate(rows):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loopkit.components.source.python_docs import PythonDocs, read_topics, without_repeats
+from loopkit.components.source.python_docs import PythonDocs, drop_repeated, read_topics
 from loopkit.errors import UserError
 
 SPLITS = ("train", "validation", "test")
@@ -24,7 +24,7 @@ def test_topics_are_split_by_their_shares() -> None:
 def test_no_topic_is_in_two_splits() -> None:
     names = [document.key.partition(":")[2] for split in SPLITS for document in PythonDocs().documents(split)]
     assert len(names) == len(set(names))
-    assert set(names) == set(without_repeats(read_topics()))
+    assert set(names) == set(drop_repeated(read_topics()))
 
 
 def test_little_of_validation_stands_in_train() -> None:
@@ -35,7 +35,7 @@ def test_little_of_validation_stands_in_train() -> None:
 
 def test_a_topic_inside_another_is_left_out() -> None:
     long, short = "one one\n\ntwo two\n\nthree", "two two\n\nnew"
-    assert without_repeats({"a": long, "b": short, "c": "other"}) == {"a": long, "c": "other"}
+    assert drop_repeated({"a": long, "b": short, "c": "other"}) == {"a": long, "c": "other"}
 
 
 def test_twice_the_same() -> None:
@@ -45,7 +45,7 @@ def test_twice_the_same() -> None:
 
 
 def test_unknown_and_empty_splits() -> None:
-    with pytest.raises(ValueError, match="no split 'hard'; there are train, validation, test"):
+    with pytest.raises(ValueError, match="unknown split 'hard'; choose one of train, validation, test"):
         list(PythonDocs().documents("hard"))
     with pytest.raises(ValueError, match=r"raise data\.source\.test"):
         list(PythonDocs(test=0.0).documents("test"))

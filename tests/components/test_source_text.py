@@ -118,7 +118,7 @@ def test_the_fingerprint_follows_what_changes_the_text(many: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"text": "a"}\n{"text": \n', r":2: not JSON .*one JSON object a line"),
+        ('{"text": "a"}\n{"text": \n', r":2: not JSON .*one JSON object per line"),
         ('{"body": "a"}\n', r":1: no text under 'text' \(it has 'body'\); set data\.source\.key"),
         ("1\n", r":1: not a JSON object"),
         ('[{"text": "a"}]', r"x\.jsonl: a JSON list, .* rename it to end in \.json"),
@@ -164,12 +164,16 @@ def test_splits_are_named_in_any_case(tmp_path: Path) -> None:
         ("a.parquet", gzip.compress(b"a", mtime=0), r"compressed with gzip"),
         ("a.txt", b"PAR1 rest", r"a parquet file; rename it to end in \.parquet"),
         ("a.txt", "text".encode("utf-16"), r"UTF-16 text; convert it with iconv -f utf-16 -t utf-8"),
-        ("a.jsonl", '{"text": "a"}'.encode("utf-16-le"), r"byte 1 is 0, so this is not UTF-8 text but UTF-16"),
+        (
+            "a.jsonl",
+            '{"text": "a"}'.encode("utf-16-le"),
+            r"byte 1 is 0, so this is not UTF-8 text but binary",
+        ),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\n", r"Git LFS.*git lfs pull"),
         ("a.txt", b'\n{"text": "a"}\n{"text": "b"}\n', r"JSON lines, not plain text; rename it to end in \.jsonl"),
         ("a.txt", b'{"text": "' + b"a" * 2**17 + b'"}\n', r"JSON lines, not plain text"),
         ("a.text", b'[\n {"text": "a"}]', r"JSON list, not plain text; rename .* data\.source\.format to text"),
-        ("a.json", b'{"text": "a"}\n{"text": "b"}\n', r"not JSON .*call JSON lines \.jsonl"),
+        ("a.json", b'{"text": "a"}\n{"text": "b"}\n', r"not JSON .*rename JSON lines to end in \.jsonl"),
     ],
 )
 def test_content_that_contradicts_the_suffix_is_refused(
@@ -198,7 +202,7 @@ def test_files_that_are_not_read_are_listed(tmp_path: Path) -> None:
     (tmp_path / "train-01.jsonl.gz").write_bytes(gzip.compress(b'{"text": "b"}\n'))
     (tmp_path / "README.md").write_text("about")
     (tmp_path / ".hidden").write_text("mark")
-    listed = r"2 files are read and 2 are not: train-01\.jsonl\.gz, README\.md; decompress what is to be read"
+    listed = r"2 files are read and 2 are not: train-01\.jsonl\.gz, README\.md; decompress those to read"
     with pytest.warns(DataWarning, match=listed):
         assert all_of(tmp_path) == ["a", "a"]
     (tmp_path / "README.md").unlink()
@@ -235,9 +239,7 @@ def test_wrong_choices_name_cause_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.txt: not UTF-8 text"):
         texts(TextSource(path=tmp_path), "train")
     (tmp_path / "a.txt").write_text("only one")
-    with pytest.raises(
-        ValueError, match=r"no text; a share of 0\.01 of the documents left none, raise it or name files"
-    ):
+    with pytest.raises(ValueError, match=r"no text; a share of 0\.01 leaves none, raise it or set files"):
         texts(TextSource(path=tmp_path, validation=0.01), "validation")
     with pytest.raises(ValueError, match="no train split to hold it out of"):
         texts(TextSource(files={"test": tmp_path / "a.txt"}), "validation")

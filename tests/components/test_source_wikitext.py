@@ -61,7 +61,7 @@ def test_the_fingerprint_follows_content_and_selection(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variant", "text", "sign"),
-    [("2-raw", " a <unk> b \n", "<unk>"), ("103", " a <unk> b \n", "as WikiText-2 is"), ("2", " a b \n", "no <unk>")],
+    [("2-raw", " a <unk> b \n", "<unk>"), ("103", " a <unk> b \n", "like WikiText-2"), ("2", " a b \n", "no <unk>")],
 )
 def test_another_corpus_than_the_variant_says_is_announced(tmp_path: Path, variant: str, text: str, sign: str) -> None:
     (tmp_path / "wiki.train.tokens").write_text(text)
@@ -100,18 +100,18 @@ def test_text_files(tmp_path: Path) -> None:
 
 
 def test_wrong_paths_name_cause_and_remedy(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.source\.path: .*absent does not exist; give a folder with wiki"):
+    with pytest.raises(UserError, match=r"data\.source\.path: .*absent does not exist; set it to a folder with files"):
         WikiText(path=tmp_path / "absent").fingerprint("train")
     file = tmp_path / "wiki.train.tokens"
     file.write_text(" a \n")
-    with pytest.raises(UserError, match="is a file; give a folder"):
+    with pytest.raises(UserError, match="is a file; set it to a folder"):
         WikiText(path=file).fingerprint("train")
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match="is not WikiText: it is empty"):
         WikiText(path=empty).fingerprint("train")
     (empty / "notes.md").write_text("x")
-    with pytest.raises(UserError, match=r"it holds notes\.md; give a folder"):
+    with pytest.raises(UserError, match=r"it has notes\.md; set it to a folder"):
         WikiText(path=empty).fingerprint("train")
 
 
@@ -143,7 +143,7 @@ def test_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     ((args, kwargs), *_) = asked
     assert args == ("Salesforce/wikitext", "wikitext-103-raw-v1")
     assert len(str(kwargs["revision"])) == 40
-    with pytest.raises(ValueError, match="no split 'train'"):
+    with pytest.raises(ValueError, match="unknown split 'train'"):
         list(source.documents("train"))
 
 

@@ -148,7 +148,7 @@ class Told:
     def nll(self, ks: range) -> Tensor:
         return self.losses[[k - 1 for k in ks]]
 
-    def ran(self, k: int) -> None:
+    def active(self, k: int) -> None:
         return None
 
 

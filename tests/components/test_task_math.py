@@ -222,7 +222,7 @@ def test_figures_are_shares_of_all_problems(tmp_path: Path, judge: Judge) -> Non
 
 
 def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="split and revision are of the hub"):
+    with pytest.raises(ValueError, match="split and revision apply to the hub"):
         Math(path=tmp_path, split="test")
-    with pytest.raises(ValueError, match="marker cannot be empty"):
+    with pytest.raises(ValueError, match="marker is empty"):
         Math(marker="")

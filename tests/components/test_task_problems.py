@@ -79,7 +79,7 @@ def test_the_real_files(shared: Path) -> None:
             "gsm8k",
             "a.jsonl",
             '{"problem": "p"}',
-            r"problem 1 is not one of gsm8k \(it has no 'answer'\); each need",
+            r"problem 1 is not one of gsm8k \(it has no 'answer'\); each row needs",
         ),
         ("gsm8k", "a.jsonl", '{"question": "q", "answer": "no mark"}', "its answer has no ####"),
         ("gsm8k", "a.jsonl", '\n{"question"', r"a\.jsonl:2: cannot be read as .jsonl"),
@@ -98,7 +98,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, name: str, file: str,
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere.json: there is no such file"):
+    with pytest.raises(UserError, match=r"nowhere.json does not exist"):
         read("svamp", tmp_path / "nowhere.json")
 
 
@@ -112,7 +112,7 @@ def test_the_hub_serves_where_there_is_no_path(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(hub, "load_dataset", load)
     assert list(read_problems("gsm8k", None, None, "abc")) == [MathProblem("1", "q", "3")]
     assert asked == ["openai/gsm8k", "main", "abc", "set the task's path to a local file of gsm8k"]
-    with pytest.raises(ValueError, match="openai/gsm8k has no split 'dev'; there are test, train"):
+    with pytest.raises(ValueError, match="openai/gsm8k has no split 'dev'; choose one of test, train"):
         list(read_problems("gsm8k", None, "dev", None))
     assert all("/" in collection.hub for collection in COLLECTIONS.values())
 

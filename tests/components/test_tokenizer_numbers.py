@@ -32,5 +32,5 @@ def test_large_numbers_keep_their_value() -> None:
 
 @pytest.mark.parametrize("word", ["61", "-1", "a", "1.5", "²"])
 def test_what_is_no_token_is_refused(word: str) -> None:
-    with pytest.raises(ValueError, match="is no token number from 0 to 60"):
+    with pytest.raises(ValueError, match="is not a token id from 0 to 60"):
         Numbers(size=61).encode([f"1 {word}"])

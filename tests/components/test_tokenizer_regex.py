@@ -83,10 +83,10 @@ def test_text_of_a_special_token_is_that_token() -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("(a", "no regular expression"),
+        ("(a", "is not a regular expression"),
         ("(a)b", "captures groups"),
-        ("a*", "matches the empty text"),
-        (r"\b", "empty text"),
+        ("a*", "matches the empty string"),
+        (r"\b", "empty string"),
     ],
 )
 def test_patterns_that_cannot_serve(pattern: str, message: str) -> None:

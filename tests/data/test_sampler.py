@@ -35,10 +35,6 @@ def test_without_shuffling_the_text_keeps_its_order() -> None:
     assert Sampler(3, 7, shuffle=False).indices(1, 6) == [1, 2, 0, 1, 2, 0]
 
 
-def test_epochs_done() -> None:
-    assert Sampler(10, 0).epoch(25) == 2.5
-
-
 def test_nothing_to_train_on() -> None:
-    with pytest.raises(ValueError, match="no sequence to train on"):
+    with pytest.raises(ValueError, match="has no sequences"):
         Sampler(0, 1)

@@ -14,12 +14,12 @@ from loopkit.components.tokenizer.regex import Regex
 from loopkit.data import Prepared, prepare
 from loopkit.data.rows import IGNORE
 from loopkit.errors import UserError
-from tests.data.toys import Choice, Data, Squares
+from tests.data.toys import Squares, ToyData, ToySpec
 
 
 def prepared(folder: Path, source: Source | None = None, tokenizer: Any = None) -> Prepared:
     made = Squares() if source is None else source
-    return prepare(Data(Choice(made), Choice(Characters() if tokenizer is None else tokenizer)), cache=folder)
+    return prepare(ToyData(ToySpec(made), ToySpec(Characters() if tokenizer is None else tokenizer)), cache=folder)
 
 
 def test_labels_stand_at_their_tokens(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_targets_are_scored_once_in_groups(tmp_path: Path) -> None:
 
 
 def test_a_puzzle_is_never_cut(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.length: 4 tokens cannot hold the longest example, which has 5"):
+    with pytest.raises(UserError, match=r"data\.length: 4 tokens are fewer than the 5 of the longest example"):
         prepared(tmp_path).splits["train"].examples(4)
 
 
@@ -51,14 +51,14 @@ def test_a_puzzle_is_never_cut(tmp_path: Path) -> None:
     ("documents", "message"),
     [
         ([Document((Span("ab", target="a"),), "x")], r"document x: 'ab' has 2 tokens and its target 'a' has 1"),
-        ([Document((Span("", target=""), Span("a")), "x")], "document x leaves nothing to learn"),
+        ([Document((Span("", target=""), Span("a")), "x")], "document x has nothing to learn"),
         (
             [Document((Span("a", target="b"),), "x"), Document((Span("a"), Span("b")), "y")],
-            "document y has no targets, unlike those before it",
+            "document y has no targets, unlike earlier documents",
         ),
         (
             [Document((Span("a"), Span("b")), "x"), Document((Span("a", target="b"),), "y")],
-            "document y has targets, unlike those before it",
+            "document y has targets, unlike earlier documents",
         ),
     ],
 )

@@ -88,9 +88,9 @@ def test_a_text_shorter_than_the_window_is_not_padded() -> None:
 
 
 def test_what_cannot_be_a_window() -> None:
-    with pytest.raises(ValueError, match="1 tokens make no window"):
+    with pytest.raises(ValueError, match="has 1 tokens, and a window needs at least two"):
         Windows(Count(1), 8, 8)
-    with pytest.raises(ValueError, match="cannot be scored"):
+    with pytest.raises(ValueError, match="scoring needs at least two"):
         OnceWindows(Count(1), 8, 8, stop=1)
-    with pytest.raises(ValueError, match=r"evaluate\.stride 9 is more than the window's 8"):
+    with pytest.raises(ValueError, match=r"evaluate\.stride 9 is larger than the window \(8\)"):
         OnceWindows(Count(30), 8, 9, stop=30)

@@ -16,7 +16,7 @@ from loopkit.data.encoding.store import TokenStore, write_store
 
 
 class Lines(Source):
-    """Documents by split, handed over; counts how often they are read."""
+    """Documents by split; counts how often they are read."""
 
     def __init__(self, texts: dict[str, list[str]], join: str | None = None) -> None:
         self.texts, self.join, self.reads = texts, join, 0
@@ -33,7 +33,7 @@ class Lines(Source):
 
 
 class Sums(Lines):
-    """``a+b=`` is read, and what stands behind it is learned."""
+    """``a+b=`` is the prompt; the text after it is learned."""
 
     layout: ClassVar[Literal["stream", "examples"]] = "examples"
 
@@ -45,11 +45,11 @@ class Sums(Lines):
 
 
 PUZZLES = {"train": ["1.|.2", "..|21"], "validation": ["2.|1."]}
-"""Two by two squares: what is given, and a dot for what is to be found."""
+"""Two by two squares; a dot marks an empty cell."""
 
 
 class Squares(Source):
-    """Each cell is a part: a given one is read, an empty one has a target."""
+    """Each cell is a part; an empty cell has a target."""
 
     layout: ClassVar[Literal["stream", "examples"]] = "examples"
 
@@ -66,8 +66,8 @@ class Squares(Source):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Stands where a recipe has a component's spec."""
+class ToySpec:
+    """A stand-in for the spec of a component."""
 
     built: Any
     name: str = "toy"
@@ -81,8 +81,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Data:
-    """Stands where a recipe has its data section."""
+class ToyData:
+    """A stand-in for the data section of a recipe."""
 
     source: Any
     tokenizer: Any
@@ -91,21 +91,21 @@ class Data:
 def store_of(
     folder: Path, texts: Sequence[str], *, tokenizer: Tokenizer | None = None, join: str | None = None
 ) -> TokenStore:
-    """A stream of documents, encoded; bytes unless said otherwise."""
+    """Encode documents as a stream, by default as bytes."""
     documents = Lines({"train": list(texts)}).documents("train")
-    used = Bytes() if tokenizer is None else tokenizer
-    pieces = stream_pieces(documents, join, used.separable, "words_and_lines")
-    return _store(folder, pieces, used, examples=False)
+    tokenizer = Bytes() if tokenizer is None else tokenizer
+    pieces = stream_pieces(documents, join, tokenizer.separable, "words_and_lines")
+    return _store(folder, pieces, tokenizer, examples=False)
 
 
 def examples_of(folder: Path, texts: Sequence[str]) -> TokenStore:
-    """Sums, encoded as bytes."""
+    """Encode sums as examples of bytes."""
     pieces = example_pieces(Sums({"train": list(texts)}).documents("train"), "words_and_lines")
     return _store(folder, pieces, Bytes(), examples=True)
 
 
 def _store(folder: Path, pieces: Any, tokenizer: Tokenizer, examples: bool) -> TokenStore:
     def build(into: Path) -> dict[str, Any]:
-        return write_store(into, pieces, tokenizer, examples=examples, tell=lambda characters: None)
+        return write_store(into, pieces, tokenizer, examples=examples, progress=lambda characters: None)
 
     return TokenStore(entry(folder, "toy", "toy", build))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,9 @@ pytestmark = pytest.mark.e2e
 def test_every_command_of_exporting_md(root: Path, tmp_path: Path) -> None:
     folders.with_tokenizer(folders.write(tmp_path / "Ouro-1.4B"))
     folders.with_tokenizer(test_llama.write(tmp_path / "TinyLlama_v1.1", layers=22, vocabulary=100))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     for block in documented.blocks(root / "docs/guides/exporting.md"):
         for command in documented.commands(block) if block.language == "bash" else ():
-            documented.run(command, tmp_path, env)
+            documented.run_here(command, tmp_path)
     folders.assert_same_model(tmp_path / "Ouro-again", tmp_path / "Ouro-1.4B")
     model = yaml.safe_load((tmp_path / "runs/tinyllama_retrofitted/recipe.yaml").read_text())["model"]
     assert [model["prelude"], model["core"], model["coda"]] == [{"layers": 4}, 8, {"layers": 4}]

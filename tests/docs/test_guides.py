@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +25,6 @@ def with_tests_of_their_own(root: Path, names: set[str]) -> set[str]:
 def followed(root: Path, builder: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of somebody who has followed every guide; a command that stands in two is run once."""
     place = tmp_path_factory.mktemp("reader")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     names = {path.stem for path in (root / "docs/guides").glob("*.md")}
     names -= with_tests_of_their_own(root, names)
     done: set[str] = set()
@@ -37,7 +35,7 @@ def followed(root: Path, builder: ModuleType, tmp_path_factory: pytest.TempPathF
             for command in documented.commands(block) if block.language == "bash" else ():
                 if command not in done:
                     start = time.perf_counter()
-                    documented.run(command, place, env)
+                    documented.run_here(command, place)
                     print(f"{time.perf_counter() - start:5.1f} s  {command}")
                     done.add(command)
     assert len(done) > 10

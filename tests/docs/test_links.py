@@ -93,8 +93,8 @@ def test_checker_finds_dead_links(tmp_path: Path) -> None:
     ("text", "shown"),
     [
         ("[All](../../loopkit/components)", "[All](../reference/index.md)"),
-        ("[`poisson`](../../loopkit/components/schedule.py)", "[`poisson`](../reference/schedule/poisson.md)"),
-        ("[the kind](../../loopkit/components/schedule.py)", "[the kind](../reference/schedule/index.md)"),
+        ("[`poisson`](../../loopkit/components/schedule/__init__.py)", "[`poisson`](../reference/schedule/poisson.md)"),
+        ("[the kind](../../loopkit/components/schedule/__init__.py)", "[the kind](../reference/schedule/index.md)"),
         ("[`norms`](../../loopkit/components/probe/norms.py)", "[`norms`](../reference/probe/norms.md)"),
         ("[eval](../../loopkit/cli/eval.py)", "[eval](../reference/commands/eval.md)"),
         ("[mini](../../recipes/mini.yaml)", "[mini](../gallery/mini.md)"),

@@ -131,7 +131,8 @@ def test_every_node_starts_the_same_command_which_torchrun_and_loopkit_understan
 
 
 @pytest.mark.e2e
-def test_the_job_trains_on_both_nodes_and_goes_on_when_it_is_submitted_again(cluster: Cluster) -> None:
+@pytest.mark.slow
+def test_job_trains_on_both_nodes_and_resumes(cluster: Cluster) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = f":{free.getsockname()[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -11,6 +12,11 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from unittest import mock
+
+from click.testing import CliRunner
+
+from loopkit.cli import main
 
 KIT_IS_KNOWN = any(point.value == "loopkit.testing.plugin" for point in entry_points(group="pytest11"))
 KIT = [] if KIT_IS_KNOWN else ["-p", "loopkit.testing.plugin"]
@@ -67,3 +73,15 @@ def run(command: str, folder: Path, env: dict[str, str] | None = None, timeout: 
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr, f"{command}\n{done.stderr}"
     return done.stdout
+
+
+def run_here(command: str, folder: Path) -> str:
+    """Run a documented ``loopkit`` command in this process, which saves its start; return what it printed."""
+    words = shlex.split(command)
+    if words[0] != "loopkit":
+        return run(command, folder)
+    with contextlib.chdir(folder), mock.patch.object(sys, "argv", words):
+        result = CliRunner().invoke(main, words[1:])
+    assert result.exit_code == 0, f"{command}\n{result.output}"
+    assert "Traceback" not in result.output, f"{command}\n{result.output}"
+    return result.stdout

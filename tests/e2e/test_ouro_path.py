@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 
 import loopkit
 from loopkit.loop import Batch, Loops
+from tests.e2e import documented
 from tests.interop.folders import CONFIG, WIDTH, tensors, write
 
 pytestmark = pytest.mark.e2e
@@ -23,11 +23,7 @@ DEPTHS = (2, 4, 8)
 
 
 def run(place: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "loopkit", *words], cwd=place, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return documented.run_here(shlex.join(["loopkit", *words]), place)
 
 
 @pytest.fixture

@@ -53,6 +53,6 @@ def test_the_puzzle_is_marked_by_difficulty(followed: Path) -> None:
 def test_the_package_s_run_knows_its_package(followed: Path) -> None:
     (run,) = (followed / "runs").glob("partial_norm-*")
     record = json.loads((run / "provenance.json").read_text())["components"]
-    assert record["readout partial_norm"] == "partial_norm 0.1.0"
+    assert record["readout partial_norm"].startswith("partial_norm 0.1.0 (sha256 ")
     results = [json.loads(path.read_text()) for path in (run / "eval").glob("*.json")]
     assert any([row["depth"] for row in result["depths"]] == list(range(1, 9)) for result in results)

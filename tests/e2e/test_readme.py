@@ -28,7 +28,7 @@ def newcomer(root: Path, place: Path, commands: list[str]) -> None:
     """Run commands in a working folder that sees the recipes where the README expects them."""
     (place / "recipes").symlink_to(root / "recipes")
     for command in commands:
-        documented.run(command, place)
+        documented.run_here(command, place)
 
 
 def shortened(command: str) -> str:

@@ -45,8 +45,7 @@ def make_case(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Callable[
             root / "recipes" / "wikitext_44m_raw.yaml",
             profiles=["smoke"],
             overrides=latest(
-                "data.source.type=text",
-                f"data.source.path={folder}",
+                f"data.source={{type: text, path: {folder}}}",
                 "model.width=8",
                 "evaluate.max_tokens=null",
                 *overrides,

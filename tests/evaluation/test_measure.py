@@ -24,7 +24,7 @@ from loopkit.recipe import component, load_recipe
 from loopkit.registry.catalog import catalog
 from loopkit.report.tables.depth import spell_trained
 from loopkit.runs import Checkpoint, RunFolder
-from tests.data.toys import Choice, Data, Squares
+from tests.data.toys import Squares, ToyData, ToySpec
 
 MakeCase = Callable[..., Any]
 EXACT = {"exact_match": component("task", "exact_match")}
@@ -63,7 +63,7 @@ def test_the_units_state_what_words_are(make_case: MakeCase) -> None:
 
 def test_targets_in_place_are_scored_by_group(make_case: MakeCase, tmp_path: Path) -> None:
     """A model that says the target wherever a cell is empty solves every board, at every depth and in every group."""
-    data = Data(Choice(Squares()), Choice(Characters()))
+    data = ToyData(ToySpec(Squares()), ToySpec(Characters()))
     prepared = prepare(data, cache=tmp_path, splits=["train"])  # type: ignore[arg-type]
     model = make_case("model.width=16").model
     settings = replace(make_case().recipe.evaluate, split="train", tasks=EXACT, probes={}, protocol="once")

@@ -45,7 +45,7 @@ def test_a_sequence_that_begins_late_finds_zeros(counted: tuple[LoopedModel, See
 
 def test_a_sequence_that_stopped_takes_its_record_along(counted: tuple[LoopedModel, Seen]) -> None:
     model, seen = counted
-    model.run(batch(), Loops.fixed(3), stop=lambda t, k: torch.tensor([k == 2, k == 1, False]))
+    model.run(batch(), Loops.fixed(3), after_loop=lambda t, k: torch.tensor([k == 2, k == 1, False]))
     assert seen == [(1, None), (2, [1, 1]), (3, [2])]
 
 

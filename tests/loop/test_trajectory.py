@@ -123,12 +123,12 @@ def test_what_was_not_run_or_not_kept_is_an_error() -> None:
 
 def test_ran_says_who_computed_a_loop() -> None:
     model, data = tiny(), batch(rows=3)
-    assert model.run(data, Loops.fixed(3)).ran(2) is None
+    assert model.run(data, Loops.fixed(3)).active(2) is None
     late = model.run(data, Loops(3, 3, torch.tensor([3, 1, 2])))
-    assert [late.ran(k).tolist() for k in (1, 2, 3)] == [[True, False, False], [True, False, True], [True] * 3]
+    assert [late.active(k).tolist() for k in (1, 2, 3)] == [[True, False, False], [True, False, True], [True] * 3]
     with torch.no_grad():
-        early = model.run(data, Loops.fixed(3), stop=lambda _, k: torch.tensor([2, 9, 1]) <= k)
-    assert [early.ran(k).tolist() for k in (1, 2, 3)] == [[True] * 3, [True, True, False], [False, True, False]]
+        early = model.run(data, Loops.fixed(3), after_loop=lambda _, k: torch.tensor([2, 9, 1]) <= k)
+    assert [early.active(k).tolist() for k in (1, 2, 3)] == [[True] * 3, [True, True, False], [False, True, False]]
 
 
 def test_a_sequence_that_starts_finds_no_earlier_records() -> None:

@@ -114,7 +114,7 @@ class PonderCost(Regularizer):
     def forward(self, t: Trajectory) -> Regularized:
         kl, probability, count = (torch.zeros_like(t.gate(1)) for _ in range(3))
         for k in range(1, t.reached + 1):
-            ran, g = t.ran(k), t.gate(k)
+            ran, g = t.active(k), t.gate(k)
             here = torch.ones_like(g) if ran is None else ran[:, None].expand_as(g).to(g.dtype)
             p = g.sigmoid()
             stay = (F.logsigmoid(-g) - torch.tensor(1 - self.prior).log()) * (1 - p)

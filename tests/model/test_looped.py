@@ -132,7 +132,7 @@ def test_a_sequence_that_stopped_is_computed_no_further() -> None:
     exits = torch.tensor([2, 4, 3])
     sizes: list[int] = []
     model.core.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
-    t = model.run(data, Loops.fixed(5), stop=lambda _, k: exits <= k)
+    t = model.run(data, Loops.fixed(5), after_loop=lambda _, k: exits <= k)
     assert sizes == [3, 3, 2, 1]
     assert t.reached == 4
     assert t.depth.tolist() == [2, 4, 3]
@@ -150,7 +150,7 @@ def test_stop_may_read_what_it_decides_on() -> None:
         assert t.reached == k
         return t.logits(k, at=k).softmax(-1).amax(-1).mean(-1) > 2  # never
 
-    t = model.run(data, Loops.fixed(3), stop=stop)
+    t = model.run(data, Loops.fixed(3), after_loop=stop)
     assert torch.equal(t.state(3), model.run(data, Loops.fixed(3)).state(3))
     assert t.depth is None
 
@@ -247,13 +247,12 @@ def test_batch_size_changes_nothing() -> None:
 def test_any_state_can_be_read_in_any_precision() -> None:
     model, data = tiny(**HUGINN), batch()
     t = model.run(data, Loops.fixed(2))
-    assert torch.equal(model.read(t.state(2), 2, 2, within=t), t.readout(2))
-    z = model.read(t.state(2), 2, 2, torch.float64, within=t)
+    assert torch.equal(t.read(t.state(2), 2, 2), t.readout(2))
+    z = t.read(t.state(2), 2, 2, dtype=torch.float64)
     assert z.dtype == torch.float64
     torch.testing.assert_close(z.float(), t.readout(2), rtol=1e-5, atol=1e-5)
     assert model.head(z).dtype == torch.float64
     assert model.readout.norm.weight.dtype == torch.float32
-    torch.testing.assert_close(model.read(t.state(2), 2, 2), t.readout(2))
 
 
 def test_parameters_per_loop_bound_the_depth() -> None:

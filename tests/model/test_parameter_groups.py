@@ -12,7 +12,7 @@ from loopkit.model import build_model
 from loopkit.model.parameter_groups import freeze, parameter_groups
 from loopkit.objective import build_objective
 from loopkit.training.step.module import TrainingModule
-from tests.training.conftest import Maker
+from tests.training.conftest import Maker, recipe  # noqa: F401 (a fixture)
 
 
 class Diagonal(nn.Module):
@@ -48,7 +48,7 @@ def test_every_trained_parameter_is_in_exactly_one_group() -> None:
     }
 
 
-def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:
+def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:  # noqa: F811
     made = recipe()
     model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
     groups = parameter_groups(TrainingModule(model, build_objective(made.objective), seed=1, precision="fp32"))
@@ -58,7 +58,7 @@ def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:
     assert all(group.stacked == {id(qkv): (16, 16, 16)} for group in groups)
 
 
-def test_tables_inside_of_blocks_are_embeddings(recipe: Maker) -> None:
+def test_tables_inside_of_blocks_are_embeddings(recipe: Maker) -> None:  # noqa: F811
     made = recipe("model.block.attention={type: causal, heads: 2, value_embeddings: all, value_gate: 4}")
     model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
     (tables,) = (group.names for group in parameter_groups(model) if group.role == "embedding")

@@ -157,7 +157,7 @@ def test_core_reads_the_gate(checkpointing: bool) -> None:
         index = t.computed[k - 1]
         rows = torch.arange(4) if index is None else index
         whole = torch.zeros(4, *s.shape[1:], dtype=s.dtype).index_copy(0, rows, s)
-        z = built.read(whole, k, max(3, k + 1), within=t)
+        z = t.read(whole, k, max(3, k + 1))
         torch.testing.assert_close(logits, built.gate.linear(z).squeeze(-1)[rows])
     assert all(gradient.abs().sum() > 0 for gradient in gradients(built, t.nll([3]).mean()).values())
 

@@ -83,7 +83,7 @@ class Bench:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             return f"{type(result.exception).__name__}: {str(result.exception)[:200]}"
         if result.exit_code not in (0, 2) or "Traceback" in result.output:
-            return f"exit code {result.exit_code}: {result.output[:200]}"
+            return f"exit code {result.exit_code}: {result.output[-400:]}"
         if self.seen or any(path.name not in ("evil.py", "case.yaml") for path in self.folder.iterdir()):
             return f"something was done: {self.seen[:3]}"
         if len(result.output) > 200_000:

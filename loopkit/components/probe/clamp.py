@@ -1,4 +1,4 @@
-"""Whether the growth of the state matters: what happens when it is taken away."""
+"""The effect of removing the growth of the state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from loopkit.components.probe import Probe, ProbeResult, first_sequences, passes, token_vectors
+from loopkit.components.probe import Probe, ProbeResult, first_sequences, groups, passes, token_vectors
 from loopkit.loop import Batch, LoopedModelProtocol
 from loopkit.registry import register
 
@@ -22,14 +22,14 @@ Intervention = Callable[[Tensor, int], Tensor]
     figures={"clamp_loss_change", "clamp_norm_ratio", "radial_removal_loss_change", "radial_removal_norm_ratio"},
 )
 class ClampProbe(Probe):
-    """The loss and norm of a run whose state may not grow, against the run as it is.
+    """Change of loss and norm if the state cannot grow, relative to the unmodified run.
 
         clamp:          s_k <- s_k ||s_1|| / ||s_k||               for k > 1, token by token
         radial removal: s_k <- s_k - u <u, s_k - s_{k-1}>          for k > 1, u = s_{k-1} / ||s_{k-1}||
 
-    Both act before readout and recurrence. Figures at depth k: ``*_loss_change``, the loss with less the loss without,
-    in nats per token; ``*_norm_ratio``, the mean token norm with over that without. Depth 1 is the same run. It makes
-    three passes of its own.
+    Both act before readout and recurrence. Figures at depth k, with intervention relative to without:
+    ``*_loss_change``, the difference of losses in nats per token; ``*_norm_ratio``, the ratio of mean token norms.
+    Depth 1 is not changed. Makes three passes of its own.
 
     Args:
         sequences: Sequences to measure.
@@ -47,11 +47,9 @@ class ClampProbe(Probe):
     def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
         for batch in first_sequences(batches, self.sequences):
             self.scored += int(batch.scored.sum())
-            for name, make in _ARMS.items():
-                # an intervention remembers the last state, so each pass needs a fresh one
-                groups = [depths] if model.depth_free else [[depth] for depth in depths]
-                for group in groups:
-                    self._measure(name, model, batch, group, make())
+            for name, build_intervention in _ARMS.items():
+                for group in groups(model, depths):  # an intervention has state, so each pass needs a new one
+                    self._measure(name, model, batch, group, build_intervention())
 
     def _measure(
         self, name: str, model: LoopedModelProtocol, batch: Batch, depths: Sequence[int], intervene: Intervention | None
@@ -74,15 +72,15 @@ class ClampProbe(Probe):
 
 
 _UNITS = {
-    "clamp_loss_change": "loss with later states at the norm of loop 1, less the loss without, nats per token",
+    "clamp_loss_change": "loss with later states at the norm of loop 1, minus the loss without, nats per token",
     "clamp_norm_ratio": "mean state norm with over that without",
-    "radial_removal_loss_change": "loss with no update along the state, less the loss without, nats per token",
+    "radial_removal_loss_change": "loss with no update along the state, minus the loss without, nats per token",
     "radial_removal_norm_ratio": "mean state norm with over that without",
 }
 
 
 def freeze_norm() -> Intervention:
-    """Give every later state the token-wise norm of loop 1."""
+    """Build an intervention that scales each later state to the token-wise norm of loop 1."""
     first: Tensor | None = None
 
     def intervene(s: Tensor, k: int) -> Tensor:
@@ -90,14 +88,14 @@ def freeze_norm() -> Intervention:
         if k == 1 or first is None:
             first = _norm(s)
             return s
-        # a state of zeros has no direction to rescale
+        # keeps a zero state at zero
         return s * (first / _norm(s).clamp_min(torch.finfo(s.dtype).tiny))
 
     return intervene
 
 
 def remove_radial() -> Intervention:
-    """Take away from every later update its part along the state."""
+    """Build an intervention that removes the component of each later update along the state."""
     last: Tensor | None = None
 
     def intervene(s: Tensor, k: int) -> Tensor:

@@ -1,4 +1,7 @@
-"""The spectral radius of a linear map that can only be applied. Letters: B maps, applied side by side."""
+"""Power iteration: the spectral radius of a linear map without its matrix.
+
+Dims: B maps, applied in parallel.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ import torch
 from torch import Tensor
 
 STEPS = 200
-"""Enough for 1 % on matrices far from normal, whose products first grow although all eigenvalues are small."""
+"""Reaches 1 % on highly non-normal matrices, whose powers grow at first even if all eigenvalues are small."""
 
 
 class PowerIterationResult(NamedTuple):
-    """Spectral radii and how far the power method had settled.
+    """Spectral radii and the convergence of the power method.
 
     Args:
-        rho: In fp64, exactly 0 where the vector vanishes.
-        residual: |difference| between the growth of the third and that of the last quarter of the steps, relative to
-            ``rho``; large where the method has not converged. 0 where ``rho`` is.
+        rho: In fp64; exactly 0 if the vector vanishes.
+        residual: Relative difference of the growth in the third and in the last quarter of the steps; large if the
+            method has not converged, 0 if ``rho`` is 0.
     """
 
     rho: Tensor
@@ -26,20 +29,20 @@ class PowerIterationResult(NamedTuple):
 
 
 def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: int = STEPS) -> PowerIterationResult:
-    """Largest modulus among the eigenvalues of each of B linear maps, by the power method.
+    """Compute the largest modulus of the eigenvalues of each of B linear maps, by the power method.
 
         rho = (||A^n v|| / ||A^m v||)^(1 / (n - m)),   n = steps, m = n / 2
 
-    The ratio of norms, not a Rayleigh quotient: that settles on the wrong number where the largest eigenvalues are a
-    complex pair. The norm then swings from step to step, so growth is averaged over the second half of the steps.
+    The ratio of norms, because a Rayleigh quotient converges to the wrong number if the largest eigenvalues are a
+    complex pair. The norm then oscillates, so growth is averaged over the second half of the steps.
 
     Args:
-        apply: ``v -> A v`` for all maps at once. The transposed map serves as well: it has the same eigenvalues.
-        start: Vectors to begin with, random ones, so that no eigenvector is missed.
-        steps: Applications, >= 4.
+        apply: ``v -> A v`` for all maps at once, or the transposed maps, which have the same eigenvalues.
+        start: Random start vectors, so that every eigenvector has a component.
+        steps: Number of applications, >= 4.
 
     Shapes:
-        start, and what ``apply`` takes and gives: ``[B, ...]``. Returns ``[B]`` each.
+        start, argument and result of ``apply``: ``[B, ...]``. Returns ``[B]`` each.
     """
     v = _unit(start)[0]
     half, late = steps // 2, steps - steps // 4
@@ -54,7 +57,7 @@ def spectral_radius(apply: Callable[[Tensor], Tensor], start: Tensor, *, steps: 
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
-    """Each vector with norm 1, and the norm it had, ``[B]`` in fp64. A zero vector stays one: its logarithm counts."""
+    """Normalize each vector; also return the norms, ``[B]`` in fp64. A zero vector is not changed."""
     norm = v.flatten(1).double().norm(dim=1)
     divisor = torch.where(norm > 0, norm, 1).view(-1, *(1,) * (v.dim() - 1))
     return (v / divisor).to(v.dtype), norm

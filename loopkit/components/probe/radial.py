@@ -1,4 +1,4 @@
-"""Whether a loss sees the scale of the state."""
+"""Whether the loss depends on the scale of the state."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class _Sums:
 
 @register("probe", "radial", paper="arXiv:2606.24898", figures={"radial_fraction", "scale_gradient"})
 class Radial(Probe):
-    """The share of the immediate loss's gradient that lies along the state, and the loss's slope in the state's scale.
+    """Component of the immediate loss's gradient along the state, and derivative of the loss by the state's scale.
 
         g               = dL_k / ds_k           L_k: cross-entropy read from loop k, s_k held fixed
         radial_fraction = mean over tokens of |<g, s>| / (||g|| ||s||)       0 to 1
         scale_gradient  = sum over tokens of <g, s> = dL_k / d log||s_k||    nats, L_k averaged over tokens
 
-    A readout that ignores scale gives 0 in both: no loss at that loop can hold the norm (the paper's Lemma 1). Read and
-    differentiated in fp64, since rounding in fp32 alone gives 1e-8. Tokens without any gradient have no direction and
-    are left out of the fraction. It rides on the sweep.
+    Both are 0 for a scale-invariant readout: no loss at that loop can control the norm (the paper's Lemma 1). Computed
+    in fp64, because rounding in fp32 already gives 1e-8. Tokens without a gradient have no direction and are excluded
+    from the fraction. Observes the sweep.
 
     Args:
-        at: Read each loop as a run of the model's training depth reads it, which is what its loss saw, or as the last
-            one of a run. They differ for readouts that treat the last loop differently.
-        tokens: Stop after about this many tokens: fp64 costs time.
+        at: Read each loop as in a run of the model's training depth, like the training loss, or as the last loop of a
+            run. They differ for readouts that treat the last loop differently.
+        tokens: Stop after about this many tokens, because fp64 is slow.
 
     Paper:
-        arXiv:2606.24898. Its script is not released; this is the definition that its text implies.
+        arXiv:2606.24898. Its script is not released; this follows the definition in the text.
     """
 
     def __init__(self, *, at: Literal["trained", "last"] = "trained", tokens: PositiveInt = 4096) -> None:
@@ -73,7 +73,7 @@ class Radial(Probe):
 def _measure(t: Trajectory, k: int, at: int, sums: _Sums) -> None:
     with torch.enable_grad():
         s = t.state(k).detach().double().requires_grad_()
-        # summed, not averaged: the mean over all batches is formed at the end
+        # the sum, because the mean is taken over all batches
         (gradient,) = torch.autograd.grad(nll(t, s, k, at, torch.float64).sum(), s)
     share, along = alignment(gradient, s.detach())
     directed = share.isfinite()
@@ -84,7 +84,7 @@ def _measure(t: Trajectory, k: int, at: int, sums: _Sums) -> None:
 
 
 def alignment(gradient: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """How much of a gradient lies along the state, token by token.
+    """Compute the component of a gradient along the state, for each token.
 
     Shapes:
         gradient, s: ``[B, T, *S, D]``. Returns |<g, s>| / (||g|| ||s||), not finite where either is zero, and <g, s>,

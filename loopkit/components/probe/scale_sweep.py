@@ -1,4 +1,4 @@
-"""How the loss answers when the state is made larger or smaller."""
+"""The loss of the rescaled state."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Factors = Annotated[tuple[PositiveFloat, ...], MinLen(1)]
 
 @register("probe", "scale_sweep", paper="arXiv:2606.24898", figures={"scale_range"})
 class ScaleSweep(Probe):
-    """The loss read from the state times a factor.
+    """The loss if the state is multiplied by a factor.
 
         L(a) = mean over scored tokens of the cross-entropy of read(a * s_k)        nats
         scale_range = max L - min L over the factors                                nats
 
-    A readout that ignores scale is flat. The state is rescaled before coda and readout, never in the loop. Read in fp32
-    or the model's own precision, whichever is finer. It makes passes of its own.
+    Constant for a scale-invariant readout. The state is rescaled before coda and readout, not in the loop, and read in
+    fp32 or the model's precision, whichever is higher. Makes passes of its own.
 
     Args:
-        factors: What the state is multiplied by.
+        factors: Factors of the state.
         sequences: Sequences to measure.
     """
 
@@ -52,10 +52,10 @@ class ScaleSweep(Probe):
                     self.nll[depth] += torch.tensor(self._sweep(t, depth), dtype=torch.float64)
 
     def _sweep(self, t: Trajectory, depth: int) -> list[float]:
-        """Summed loss for each factor."""
+        """Compute the summed loss for each factor."""
         s = t.state(depth)
-        finest = torch.promote_types(s.dtype, torch.float32)
-        return [nll(t, s * factor, depth, depth, finest).double().sum().item() for factor in self.factors]
+        dtype = torch.promote_types(s.dtype, torch.float32)
+        return [nll(t, s * factor, depth, depth, dtype).double().sum().item() for factor in self.factors]
 
     def result(self) -> ProbeResult:
         loss = {depth: (nll / self.scored).tolist() for depth, nll in self.nll.items()} if self.scored else {}

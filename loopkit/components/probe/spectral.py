@@ -1,4 +1,7 @@
-"""The spectral radius of one loop. Letters: B sequences, T tokens, D width, S any further streams."""
+"""The spectral radius of one loop.
+
+Dims: B sequences, T tokens, D width, S streams of the state, if any.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from loopkit.loop import PAD, Batch, LoopedModelProtocol, Noise, Trajectory
 from loopkit.registry import register
 
 SEED = 0
-"""Of the first vectors: the same model on the same data gives the same figures."""
+"""Seed of the start vectors, so that figures are reproducible."""
 
 By = Literal["sequence", "position"]
 
@@ -26,66 +29,66 @@ By = Literal["sequence", "position"]
 def loop_radius(
     t: Trajectory, depth: int | None = None, *, steps: int = STEPS, by: By = "sequence"
 ) -> PowerIterationResult:
-    """Spectral radius of ``c_k -> c_{k+1}`` at a state of a pass.
+    """Compute the spectral radius of ``c_k -> c_{k+1}`` at a state of a pass.
 
-        rho(J),   J = d c_{k+1} / d c_k over all tokens and channels of a sequence, or of one token with the rest held
+        rho(J),   J = d c_{k+1} / d c_k over all tokens and channels of a sequence, or of one token with others fixed
 
-    In a causal model J is block triangular over positions, so a sequence's radius is the largest of its positions'.
-    The products are those of the transposed Jacobian, which has the same eigenvalues: the loop then runs once and is
-    differentiated backwards again and again. Padding is cut out, since no token sees it.
+    In a causal model J is block triangular over positions, so a sequence's radius is the maximum over its positions.
+    Products are with the transposed Jacobian, which has the same eigenvalues: the loop runs forward once, and each step
+    is one backward pass. Padding is excluded, because it is masked for all tokens.
 
     Args:
-        t: A pass; the state at ``depth`` is kept.
-        depth: k; ``None``: the last one run.
-        steps: Of the power method.
-        by: One figure for each sequence, or for each token; a token's costs as many products as a whole sequence's.
+        t: A pass that keeps the state at ``depth``.
+        depth: k; ``None``: the last loop.
+        steps: Steps of the power method.
+        by: One figure per sequence, or per token; each token needs as many products as a whole sequence.
 
     Returns:
-        ``[B]`` each, or ``[B, T]``, not a number at padding.
+        ``[B]`` each, or ``[B, T]``, NaN at padding.
     """
     depth = t.reached if depth is None else depth
     with torch.enable_grad():
         c = t.carried(depth).detach().requires_grad_()
         after = t.step(c, max(depth, 1))
     real_BT = t.batch.positions < PAD
-    # of a sequence's own numbers, so that no split of the batch changes them
+    # keyed by sequence and position, so that the split into batches does not change them
     noise = Noise(SEED, 0, sample=t.batch.sample, positions=t.batch.positions)
     start = noise.normal(*c.shape[2:]).to(c.dtype)
 
-    def radius(seen_BT: Tensor) -> PowerIterationResult:
-        seen = seen_BT.view(*c.shape[:2], *(1,) * (c.dim() - 2))
+    def radius(active_BT: Tensor) -> PowerIterationResult:
+        active = active_BT.view(*c.shape[:2], *(1,) * (c.dim() - 2))
 
         def apply(v: Tensor) -> Tensor:
             (product,) = torch.autograd.grad(after, c, v, retain_graph=True)
-            return product * seen
+            return product * active
 
-        return spectral_radius(apply, start * seen, steps=steps)
+        return spectral_radius(apply, start * active, steps=steps)
 
     if by == "sequence":
         return radius(real_BT)
-    here = torch.eye(c.shape[1], dtype=torch.bool, device=c.device)
-    found = [radius(real_BT & here[position]) for position in range(c.shape[1])]
-    rho_BT, residual_BT = (torch.stack(parts, dim=1) for parts in zip(*found, strict=True))
+    one_hot_TT = torch.eye(c.shape[1], dtype=torch.bool, device=c.device)
+    by_position = [radius(real_BT & one_hot_T) for one_hot_T in one_hot_TT]
+    rho_BT, residual_BT = (torch.stack(parts, dim=1) for parts in zip(*by_position, strict=True))
     return PowerIterationResult(*(part.masked_fill(~real_BT, math.nan) for part in (rho_BT, residual_BT)))
 
 
 @register("probe", "spectral", paper="arXiv:2605.26733", figures={"spectral_radius"})
 class Spectral(Probe):
-    """Whether one more loop magnifies a small change of the state: the spectral radius of the loop at each depth.
+    """Spectral radius of the loop at each depth: whether one more loop amplifies a perturbation of the state.
 
         rho = (||J^n v|| / ||J^m v||)^(1 / (n - m)),  n = steps, m = n / 2,  J = d c_{k+1} / d c_k
 
-    By sequence, J is over all tokens; by position, over one token with the others held. In a causal model the radius
-    of a sequence is the largest of its positions', and the latter settle sooner. ``spectral_residual`` is the relative
-    difference between the third and the last quarter of the steps: where it is not small, take more steps. It makes
-    passes of its own.
+    By sequence, J is over all tokens; by position, over one token with the others fixed. In a causal model the radius
+    of a sequence is the maximum over its positions, which converge faster. The residual is the relative difference of
+    the growth in the third and the last quarter of the steps: if it is not small, use more steps. Makes passes of its
+    own.
 
     Args:
         steps: Products of the power method, at least 4.
-        by: One radius for each sequence, or for each position, which costs as many times more as there are tokens.
-        depths: Measure at these of the evaluation's depths, such as [8, 32]; null takes all.
+        by: One radius per sequence, or per position, which multiplies the cost by the number of tokens.
+        depths: Measure only at these depths of the evaluation, such as [8, 32]; null means all.
         sequences: Sequences to measure.
-        length: Tokens of each to measure, from its beginning; null takes all.
+        length: Measure only the first tokens of each sequence; null means all.
 
     Paper:
         STARS, which reports the radius but trains against one random product, an estimate of ||J||_F² / n.
@@ -103,26 +106,26 @@ class Spectral(Probe):
         length: PositiveInt | None = None,
     ) -> None:
         if steps < 4:
-            raise UserError(f"probe 'spectral': steps must be at least 4, not {steps}")
+            raise UserError(f"probe 'spectral': steps is {steps}; set at least 4")
         self.steps, self.by, self.sequences, self.length = steps, by, sequences, length
-        self.wanted = None if depths is None else frozenset(depths)
-        self.found: dict[int, list[Tensor]] = defaultdict(list)  # [2, N] each: radii and residuals
+        self.depths = None if depths is None else frozenset(depths)
+        self.radii: dict[int, list[Tensor]] = defaultdict(list)  # [2, N] each: radii and residuals
 
     def run(self, model: LoopedModelProtocol, batches: Iterable[Batch], depths: Sequence[int]) -> None:
-        depths = [depth for depth in depths if self.wanted is None or depth in self.wanted]
+        depths = [depth for depth in depths if self.depths is None or depth in self.depths]
         for batch in first_sequences(batches, self.sequences) if depths else ():
-            for t, served in passes(model, _beginning(batch, self.length), depths):
+            for t, served in passes(model, batch if self.length is None else batch.tokens_before(self.length), depths):
                 for depth in served:
                     radius = loop_radius(t, depth, steps=self.steps, by=self.by)
-                    # padding is left out by its place: a radius that is no number belongs in the result
+                    # exclude padding by position, not by NaN: a radius of a token may be NaN
                     real = t.batch.positions < PAD if self.by == "position" else slice(None)
-                    self.found[depth].append(torch.stack([part[real].flatten() for part in radius]).cpu())
+                    self.radii[depth].append(torch.stack([part[real].flatten() for part in radius]).cpu())
 
     def result(self) -> ProbeResult:
-        found = {depth: torch.cat(pairs, dim=1) for depth, pairs in sorted(self.found.items())}
+        radii = {depth: torch.cat(pairs, dim=1) for depth, pairs in sorted(self.radii.items())}
         rows = {
             depth: {"mean": rho.mean().item(), "max": rho.max().item(), "residual": residual.max().item()}
-            for depth, (rho, residual) in found.items()
+            for depth, (rho, residual) in radii.items()
         }
         return ProbeResult({"spectral_radius": rows}, units={"spectral_radius": self._unit})
 
@@ -133,7 +136,3 @@ class Spectral(Probe):
             f"spectral radius of the loop after this depth, for each {each}, {self.steps} steps, dimensionless; "
             "residual is the largest relative change from the third to the last quarter of the steps"
         )
-
-
-def _beginning(batch: Batch, length: int | None) -> Batch:
-    return batch if length is None else batch.tokens_before(length)

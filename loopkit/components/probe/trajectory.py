@@ -1,4 +1,4 @@
-"""Where the state goes: how fast it settles, and its path in the plane that shows most of it."""
+"""The path of the state: its convergence, and its projection on the first two principal components."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from loopkit.registry import register
 
 @register("probe", "trajectory", paper="arXiv:2605.26733", figures={"step_length"})
 class TrajectoryProbe(Probe):
-    """How far the state is from where it ends, and its path seen along its first two principal components.
+    """Distance of the state from its end point, and its path along its first two principal components.
 
         distance_k = ||c_k - c_K|| / ||c_K||,   step_k = ||c_k - c_{k-1}|| / ||c_K||,   K = loops
 
-    Norms are over all tokens and channels of a sequence, means over sequences. A loop with a stable fixed point has
-    both fall to 0; one that circles has a distance that stays, one that drifts a step that stays. The components are
-    those of the first sequence's states of loops 0 to K, all tokens joined. A sequence whose state is not finite is
-    counted and left out. It makes passes of its own; for models
-    whose loop depends on its length, they are of K loops.
+    Norms are over all tokens and channels of a sequence, means over sequences. With a stable fixed point both converge
+    to 0; in a limit cycle the distance does not, and if the state drifts the step does not. The components are those of
+    the first sequence's states of loops 0 to K, with tokens concatenated. Sequences whose state is not finite are
+    counted and excluded. Makes passes of its own, of K loops even if the loop depends on its length.
 
     Args:
-        loops: K; or as many as the model can.
+        loops: K, at most the model's maximum depth.
         sequences: Sequences whose distances are averaged.
     """
 
@@ -46,10 +45,10 @@ class TrajectoryProbe(Probe):
         with torch.no_grad():
             for batch in first_sequences(batches, self.sequences):
                 for row in batch.split(1):
-                    self._look(_states(model, row, total))
+                    self._add(_states(model, row, total))
 
-    def _look(self, c_KN: Tensor) -> None:
-        """Add one sequence's states, its tokens and channels joined, in fp64."""
+    def _add(self, c_KN: Tensor) -> None:
+        """Add the states of one sequence, with tokens and channels flattened, in fp64."""
         if not bool(c_KN.isfinite().all()):
             self.not_finite += 1
             return
@@ -62,9 +61,9 @@ class TrajectoryProbe(Probe):
             self.path, self.explained = principal_plane(c_KN)
 
     def result(self) -> ProbeResult:
-        left_out = {"trajectory_not_finite": self.not_finite} if self.not_finite else {}
+        excluded = {"trajectory_not_finite": self.not_finite} if self.not_finite else {}
         if self.path is None:
-            return ProbeResult({}, left_out, _LEFT_OUT if left_out else {})
+            return ProbeResult({}, excluded, _EXCLUDED if excluded else {})
         distance, step = torch.stack(self.distances).mean(0), torch.stack(self.steps).mean(0)
         total = len(distance) - 1
         measured = [depth for depth in sorted(self.depths) if depth <= total]
@@ -77,8 +76,8 @@ class TrajectoryProbe(Probe):
         }
         return ProbeResult(
             by_depth={"step_length": {depth: step[depth].item() for depth in measured}},
-            tables={"trajectory": table} | left_out,
-            units=(_LEFT_OUT if left_out else {})
+            tables={"trajectory": table} | excluded,
+            units=(_EXCLUDED if excluded else {})
             | {
                 "step_length": "distance that the loop moved the state, relative to the last state's norm",
                 "trajectory": f"by loop from 0: distance to the state of loop {total} and step, relative to its norm; "
@@ -87,22 +86,22 @@ class TrajectoryProbe(Probe):
         )
 
 
-_LEFT_OUT = {"trajectory_not_finite": "sequences left out because a state of theirs is not finite"}
+_EXCLUDED = {"trajectory_not_finite": "sequences left out because a state of theirs is not finite"}
 
 
 def _states(model: LoopedModelProtocol, batch: Batch, total: int) -> Tensor:
-    """c_0 to c_K of one sequence without its padding, ``[K + 1, N]`` in fp64."""
+    """Return c_0 to c_K of one sequence without padding, ``[K + 1, N]`` in fp64."""
     t = model.run(batch, Loops.fixed(total))
     real = batch.positions[0] < PAD
     return torch.stack([t.carried(k)[0, real].flatten().double() for k in range(total + 1)])
 
 
 def principal_plane(x_KN: Tensor) -> tuple[Tensor, list[float]]:
-    """Coordinates along the first two principal components, and the share of the variance of each.
+    """Project points on their first two principal components; also return each component's share of the variance.
 
     Shapes:
-        x_KN: K points of N coordinates, K usually the smaller number; returns ``[K, 2]`` on the CPU. The sign of a
-        component is such that the first point has no negative coordinate.
+        x_KN: K points of N coordinates, usually K < N; returns ``[K, 2]`` on the CPU. Signs are such that the first
+        point has no negative coordinate.
     """
     centred = x_KN - x_KN.mean(dim=0)
     variances, axes = torch.linalg.eigh(centred @ centred.T)  # K x K: N may be a hundred thousand

@@ -1,4 +1,4 @@
-"""What one loop does to the state: how much it stretches and how much it turns."""
+"""Radial and angular updates of the state in one loop."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _COLUMNS = ("state_rms", "radial_update", "angular_update", "update_rms", "growt
     figures={"radial_update", "angular_update", "angular_step"},
 )
 class Update(Probe):
-    """The radial and angular parts of each loop's update, over more loops than were trained.
+    """Radial and angular components of each loop's update, beyond the training depth.
 
         u = s_{k-1} / ||s_{k-1}||_rms          b = s_k - s_{k-1}          ||v||_rms = sqrt(mean over channels of v²)
         radial_update  = <u, b> / D            angular_update = ||b - radial_update u||_rms
         growth         = ||s_k||_rms - ||s_{k-1}||_rms
         angular_step   = ||u_k - u_{k-1}||_rms                            0 (same direction) to 2 (opposite)
 
-    Means over tokens; s_0 is the state before the first loop. All in RMS units, where a residual branch of unit
-    channels is 1 at any width. Lemma 2 says that where the core reads only the direction of the state, s grows by
-    radial_update per loop and turns by angular_update / s: the table ``lemma_2`` holds both sides, averaged over the
-    later loops. It makes passes of its own.
+    Means over tokens; s_0 is the state before the first loop. All in RMS units, so that a branch with unit channels has
+    norm 1 at any width. By Lemma 2, if the core depends only on the direction of the state, s grows by radial_update
+    per loop and turns by angular_update / s: the table ``lemma_2`` contains both sides, averaged over the later loops.
+    Makes passes of its own.
 
     Args:
-        loops: Loops to run, or as many as the model can.
+        loops: Loops to run, at most the model's maximum depth.
         settle: Loops left out of the averages of ``lemma_2``, while the state is still small.
         sequences: Sequences to measure.
 
     Paper:
-        arXiv:2606.24898, its check on 30 loops; it prints <u, b> without the division by D.
+        arXiv:2606.24898, its check on 30 loops; it reports <u, b> without the division by D.
     """
 
     def __init__(self, *, loops: PositiveInt = 30, settle: PositiveInt = 10, sequences: PositiveInt = 40) -> None:
@@ -63,10 +63,10 @@ class Update(Probe):
                 self._add(k, before, after)
 
     def _add(self, k: int, before: Tensor, after: Tensor) -> None:
-        """Add the tokens of one loop, ``[N, D]`` in fp64 before and after it."""
+        """Add the states before and after one loop, ``[N, D]`` in fp64."""
         size = before.shape[-1]
         old, new = _rms(before), _rms(after)
-        moving = (old > 0) & (new > 0)  # a state of zeros has no direction
+        moving = (old > 0) & (new > 0)  # a zero state has no direction
         before, after, old, new = before[moving], after[moving], old[moving], new[moving]
         u, b = before / old[:, None], after - before
         radial = (u * b).sum(-1) / size
@@ -112,7 +112,7 @@ _UNITS = {
 
 
 def _pairs(model: LoopedModelProtocol, batch: Batch, total: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The state before and after each loop, as seen by a run of ``total`` loops."""
+    """Yield the states before and after each loop of a run of ``total`` loops."""
     t = model.run(batch, Loops.fixed(total))
     after = token_vectors(t.state(0), batch)
     for k in range(1, total + 1):

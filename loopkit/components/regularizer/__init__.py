@@ -35,7 +35,7 @@ class Regularizer(nn.Module):
     """A scalar of the trajectory that joins the loss. It may also reach parameters, through ``t.model``.
 
     It has no wiring. ``t.records[k - 1]`` holds what the components of loop k left for it, of the sequences
-    ``t.computed[k - 1]`` (``None``: all); a sequence counts in the loops that it ran, ``t.ran(k)``.
+    ``t.computed[k - 1]`` (``None``: all); a sequence counts in the loops that it ran, ``t.active(k)``.
 
     Attributes:
         weight: Its coefficient in the total.
@@ -69,7 +69,7 @@ def over_loops(value: Callable[[int], Tensor], t: Trajectory) -> Tensor:
     """Mean of ``value(k)``, ``[B, T]``, over the loops that each sequence ran, and then over tokens."""
     total, count = torch.zeros((), device=t.e.device), torch.zeros((), device=t.e.device)
     for k in range(1, t.reached + 1):
-        ran = t.ran(k)
+        ran = t.active(k)
         here = torch.ones_like(count) if ran is None else ran[:, None].to(count.dtype)
         total = total + here * value(k)
         count = count + here

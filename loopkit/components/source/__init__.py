@@ -1,4 +1,4 @@
-"""Where the text comes from: the contract of a source, and the documents that it yields. No torch."""
+"""The contract of a data source, and the documents that it yields. No torch."""
 
 from __future__ import annotations
 
@@ -11,30 +11,28 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 _ALIASES = {"valid": VALIDATION, "val": VALIDATION, "dev": VALIDATION}
 
-
 Words = Literal["words", "words_and_lines"]
 WORDS: dict[Words, str] = {
     "words": "runs of characters between blanks",
     "words_and_lines": "runs of characters between blanks, and one end of line for each line",
 }
-"""What a source may count as its words."""
+"""Definitions of a word."""
 
 
 class DataWarning(UserWarning):
-    """Something about the data that a careful reader of the results should know."""
+    """A property of the data that affects how results are read."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a document.
+    """A part of a document.
 
     Args:
         text: The text.
-        learn: Whether a model is trained to produce it; a prompt is read only.
-        literal: Whether the text of a special token in it stays text: what users wrote cannot end their turn.
-        target: What a model is to say in place of each token of ``text``, at the same positions; it must have as many
-            tokens. In a document with targets nothing else is scored. ``None``: a learned part is scored as usual, each
-            token by what comes before it.
+        learn: Whether a model is trained to produce it; false for a prompt.
+        literal: Whether special tokens in it are encoded as plain text, so that user text cannot end its turn.
+        target: Labels for the tokens of ``text``, at the same positions; must have the same number of tokens. In a
+            document with targets nothing else is scored. ``None``: next-token prediction.
     """
 
     text: str
@@ -45,15 +43,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Document:
-    """One text, and what it counts for when a perplexity per word is reported.
+    """A text in parts.
 
     Args:
         parts: The text in order; a stream source has one part.
-        key: Names the document in messages, such as ``train:17``.
-        lines: Ends of line that the document stands for in its file, including those of empty lines left out beside
-            it; ``None`` counts the lines of the text.
-        group: What figures are reported for, beside those of all examples, such as a difficulty; of an ``examples``
-            source.
+        key: Name of the document in messages, such as ``train:17``.
+        lines: Ends of line for perplexity per word, including those of dropped empty lines around the document;
+            ``None`` counts the lines of the text.
+        group: Group whose figures are reported separately, such as a difficulty; only of an ``examples`` source.
     """
 
     parts: tuple[Span, ...]
@@ -63,22 +60,22 @@ class Document:
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """All parts joined."""
         return "".join(part.text for part in self.parts)
 
 
 class Source(ABC):
-    """A supply of documents in named splits.
+    """Documents in named splits.
 
-    ``layout`` says what becomes of them: a ``stream`` is joined to one text and cut into windows, ``examples`` are
-    padded one by one. A source reads nothing when it is constructed, so that checking a recipe has no side effects.
+    The constructor reads nothing, so that validating a recipe has no side effects.
 
     Args:
-        layout: ``stream`` or ``examples``; the trait of the same name repeats it.
-        join: Text between the documents of a stream; ``None`` puts nothing between them.
-        words: What the words of its text are, by which a perplexity per word divides: ``words`` are runs of characters
-            between blanks, ``words_and_lines`` counts ends of line too, as is usual for WikiText. ``None``: the text
-            has no words, and there is no such figure.
+        layout: A ``stream`` is joined to one text and cut into windows; ``examples`` are padded one by one. The trait
+            of the same name repeats it.
+        join: Text between the documents of a stream; ``None`` for nothing.
+        words: Definition of a word for perplexity per word: ``words`` are separated by whitespace;
+            ``words_and_lines`` also counts ends of line, as is usual for WikiText. ``None``: perplexity per word is
+            undefined.
     """
 
     layout: ClassVar[Literal["stream", "examples"]] = "stream"
@@ -87,28 +84,28 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self, split: str) -> str:
-        """Name the content of a split: equal exactly where ``documents`` yields the same texts.
+        """Compute a digest of a split: equal if and only if ``documents`` yields the same documents.
 
-        Cheap next to encoding, and asked on every start. ``join`` is not part of it.
+        Called on every start, so it must be cheap compared with encoding. It does not depend on ``join``.
 
         Raises:
-            ValueError: If the data is missing, empty or of the wrong form; the message names cause and remedy.
+            UserError: If the data is missing, empty or in the wrong format.
         """
 
     @abstractmethod
     def documents(self, split: str) -> Iterator[Document]:
-        """The documents of a split, in an order that never changes, without holding them all in memory.
+        """Yield the documents of a split in a fixed order, without holding all of them in memory.
 
         Raises:
-            ValueError: If the data is missing, empty or of the wrong form; the message names cause and remedy.
+            UserError: If the data is missing, empty or in the wrong format.
         """
 
 
 def canonical_split(name: str) -> str:
-    """The name that loopkit uses for a split: ``valid``, ``val`` and ``dev`` are ``validation``."""
+    """Return the canonical name of a split: ``validation`` for ``valid``, ``val`` and ``dev``."""
     return _ALIASES.get(name, name)
 
 
 def count_lines(text: str) -> int:
-    """Ends of line of a text, an unfinished last line included."""
+    """Count the lines of a text, including an unfinished last line."""
     return text.count("\n") + (text != "" and not text.endswith("\n"))

@@ -1,4 +1,4 @@
-"""Sums of two numbers, answered with the last digit first."""
+"""Addition problems, with the digits of the answer reversed."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from loopkit.errors import UserError
 from loopkit.registry import register
 
 END = "§"
-"""Ends an answer: a character like any other to the tokenizer."""
+"""Ends an answer; an ordinary character for the tokenizer."""
 
 Pair = tuple[int, int]
 
 
 @register("source", "addition", paper="arXiv:2605.26733", layout="examples", examples="train")
 class AdditionSource(Source):
-    """Problems such as ``1750+4733= 3846§``, of which the blank, the answer and its end are learned.
+    """Problems such as ``1750+4733= 3846§``; the space, the answer and its end are learned.
 
-    Operands are drawn evenly from their range. No pair comes twice, and none that is held out is trained on, in either
-    order of its operands. Its answers have no words, so there is no perplexity per word.
+    Operands are uniform over their range. Pairs are distinct, and no held-out pair is in train, in either order of its
+    operands. Perplexity per word is undefined.
 
     Args:
-        digits: Digits of an operand, the first of them not 0, unless ``low`` and ``high`` say otherwise.
-        low: Smallest operand; null means the smallest with so many digits, 0 for one digit.
-        high: Largest operand; null means the largest with so many digits.
-        train: Problems to train on.
-        validation: Problems held out for validation.
-        test: Problems held out for test.
-        reverse: Write the answer with its last digit first, in the order in which it is carried.
-        seed: Seed of the draw; the recipe's own does not change the data.
+        digits: Number of digits of an operand, the first not 0, unless ``low`` and ``high`` are set.
+        low: Smallest operand; null means the smallest number with ``digits`` digits, 0 for one digit.
+        high: Largest operand; null means the largest number with ``digits`` digits.
+        train: Number of problems to train on.
+        validation: Number of problems held out for validation.
+        test: Number of problems held out for test.
+        reverse: Write the last digit of the answer first, so that carries propagate in the order of generation.
+        seed: Seed of the problems; the recipe's seed does not change the data.
 
-    Paper: STARS, 100,000 problems of four digits, 5,076 of them its test file's; the reversed answer is that of Lee et
-        al. (arXiv:2307.03381).
+    Paper: STARS uses 100,000 problems of four digits, 5,076 of them for test; reversed answers are from Lee et al.
+        (arXiv:2307.03381).
     """
 
     layout = "examples"
@@ -63,13 +63,13 @@ class AdditionSource(Source):
         self.reverse = reverse
         self.seed = seed
         if self.low > self.high:
-            raise UserError(f"data.source: low {self.low} is more than high {self.high}")
-        # a held-out pair takes its mirror image out of training
-        held, there = test + validation, (self.high - self.low + 1) ** 2
-        if train + 2 * held > there:
+            raise UserError(f"data.source: low ({self.low}) is greater than high ({self.high}); swap them")
+        # the mirror image of a held-out pair is excluded from training
+        held_out, available = test + validation, (self.high - self.low + 1) ** 2
+        if train + 2 * held_out > available:
             raise UserError(
-                f"data.source: operands from {self.low} to {self.high} make {there:,} problems, not the {train:,} for "
-                f"training and twice the {held:,} held out that were asked for; lower those or widen the range"
+                f"data.source: operands from {self.low} to {self.high} make {available:,} problems, fewer than "
+                f"{train:,} for training and twice the {held_out:,} held out; lower those or widen the range"
             )
 
     def fingerprint(self, split: str) -> str:
@@ -79,7 +79,7 @@ class AdditionSource(Source):
     def documents(self, split: str) -> Iterator[Document]:
         split = canonical_split(split)
         if not self.sizes.get(split):
-            raise UserError(f"data.source: there are no problems for {split}; set data.source.{split}")
+            raise UserError(f"data.source: the {split} split is empty; set data.source.{split}")
         for number, (a, b) in enumerate(self._pairs(split)):
             yield Document((Span(f"{a}+{b}=", learn=False), Span(f" {self._answer(a + b)}{END}")), f"{split}:{number}")
 
@@ -87,21 +87,21 @@ class AdditionSource(Source):
         return str(total)[::-1] if self.reverse else str(total)
 
     def _pairs(self, split: str) -> list[Pair]:
-        held = self._draw("held out", self.sizes[TEST] + self.sizes[VALIDATION], frozenset())
+        held_out = self._draw("held out", self.sizes[TEST] + self.sizes[VALIDATION], frozenset())
         if split == TRAIN:
-            return self._draw("train", self.sizes[TRAIN], frozenset(held) | {(b, a) for a, b in held})
-        return held[: self.sizes[TEST]] if split == TEST else held[self.sizes[TEST] :]
+            return self._draw("train", self.sizes[TRAIN], frozenset(held_out) | {(b, a) for a, b in held_out})
+        return held_out[: self.sizes[TEST]] if split == TEST else held_out[self.sizes[TEST] :]
 
-    def _draw(self, what: str, count: int, without: frozenset[Pair]) -> list[Pair]:
-        """Distinct pairs in random order. The numbers come from ``random``, which never changes for a text seed."""
+    def _draw(self, purpose: str, count: int, exclude: frozenset[Pair]) -> list[Pair]:
+        """Draw distinct pairs in random order; ``random`` guarantees the same sequence for a text seed."""
         span = self.high - self.low + 1
-        wanted, chance = min(count + len(without), span**2), random.Random(f"{self.seed} {what}")
+        num_draws, generator = min(count + len(exclude), span**2), random.Random(f"{self.seed} {purpose}")
         if span**2 <= sys.maxsize:
-            numbers: Iterable[int] = chance.sample(range(span**2), wanted)
-        else:  # more than a range can count; two alike among so many hardly ever come, and are drawn again
-            found: dict[int, None] = {}
-            while len(found) < wanted:
-                found[chance.randrange(span**2)] = None
-            numbers = found
+            numbers: Iterable[int] = generator.sample(range(span**2), num_draws)
+        else:  # too large for ``sample``; duplicates are rare and drawn again
+            unique: dict[int, None] = {}
+            while len(unique) < num_draws:
+                unique[generator.randrange(span**2)] = None
+            numbers = unique
         pairs = ((self.low + number // span, self.low + number % span) for number in numbers)
-        return [pair for pair in pairs if pair not in without][:count]
+        return [pair for pair in pairs if pair not in exclude][:count]

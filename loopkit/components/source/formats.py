@@ -1,4 +1,4 @@
-"""What a data file holds: stated by its suffix, checked against its first bytes."""
+"""The format of a data file, from its suffix, and checks of its first bytes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SUFFIXES: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
-"""What the suffixes stand for, in upper or lower case."""
+"""Format of each suffix, in lower case."""
 
 HEAD = 2**16
-"""Bytes that are looked at before a file is read."""
+"""Number of bytes that are checked before a file is read."""
 
 _PARQUET = b"PAR1"
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
@@ -34,7 +34,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (_PARQUET, "a parquet file", "rename it to end in .parquet"),
     (b"ARROW1", "an Arrow file", "convert it to parquet"),
     (b"%PDF-", "a PDF", "extract its text"),
-    (b"version https://git-lfs", "a pointer of Git LFS to a file that is not here", "fetch it with git lfs pull"),
+    (b"version https://git-lfs", "a Git LFS pointer to a file that is not downloaded", "fetch it with git lfs pull"),
     (b"\xff\xfe\x00\x00", "UTF-32 text", "convert it with iconv -f utf-32 -t utf-8"),
     (b"\xff\xfe", "UTF-16 text", "convert it with iconv -f utf-16 -t utf-8"),
     (b"\xfe\xff", "UTF-16 text", "convert it with iconv -f utf-16 -t utf-8"),
@@ -42,39 +42,31 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 COMPRESSED = frozenset({".gz", ".zst", ".bz2", ".xz", ".zip"})
 
 
-def format_of(file: Path, other: Format) -> Format:
-    """The format that a file's suffix stands for, or ``other`` where it stands for none."""
-    return SUFFIXES.get(file.suffix.lower(), other)
+def format_of(file: Path, default: Format) -> Format:
+    """Return the format of a file's suffix, or ``default`` for other suffixes."""
+    return SUFFIXES.get(file.suffix.lower(), default)
 
 
 def check_content(file: Path, stated: Format) -> None:
-    """Refuse a file whose first bytes are not of the format that it is to be read as.
-
-    Raises:
-        UserError: With what it is and how to make it readable.
-    """
+    """Raise a ``UserError`` if the first bytes of a file contradict the format."""
     with file.open("rb") as opened:
         head = opened.read(HEAD)
-    for signature, what, remedy in _SIGNATURES:
+    for signature, description, remedy in _SIGNATURES:
         if head.startswith(signature) and not (signature == _PARQUET and stated == "parquet"):
-            raise UserError(f"{file}: this is {what}; {remedy}")
+            raise UserError(f"{file}: this is {description}; {remedy}")
     if stated == "parquet":
         return
-    if (place := head.find(b"\0")) >= 0:
+    if (offset := head.find(b"\0")) >= 0:
         raise UserError(
-            f"{file}: byte {place} is 0, so this is not UTF-8 text but UTF-16 without a mark, or no text at all; "
-            "convert it, for example with iconv -f utf-16le -t utf-8, or name the right file"
+            f"{file}: byte {offset} is 0, so this is not UTF-8 text but binary, or UTF-16 without a byte order mark; "
+            "convert it, for example with iconv -f utf-16le -t utf-8, or set another file"
         )
     if stated == "json_lines" and head.lstrip().startswith(b"["):
-        raise UserError(f"{file}: a JSON list, not one JSON object a line; rename it to end in .json")
+        raise UserError(f"{file}: a JSON list, not one JSON object per line; rename it to end in .json")
 
 
 def check_not_json(file: Path) -> None:
-    """Refuse a plain text file that holds JSON rows.
-
-    Raises:
-        UserError: If it begins with a JSON object on a line of its own, or with a list of JSON objects.
-    """
+    """Raise a ``UserError`` if a plain text file starts with a line that is a JSON object, or a list of them."""
     with file.open("rb") as opened:
         head = opened.read(HEAD).decode("utf-8-sig", errors="replace").lstrip()
     remedy = "or set data.source.format to text to train on the JSON itself"
@@ -85,37 +77,33 @@ def check_not_json(file: Path) -> None:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            # a first row longer than what is looked at
+            # the first row may be longer than the head
             row = {} if not after and len(head) >= HEAD // 4 and re.match(r'\{\s*"', line) else None
         if isinstance(row, dict):
             raise UserError(f"{file}: JSON lines, not plain text; rename it to end in .jsonl, {remedy}")
 
 
 def check_text(where: str, key: str, value: object, remedy: str) -> str:
-    """A value of a row, which must be text that UTF-8 can hold.
+    """Return a value of a row if it is text that UTF-8 can encode.
 
     Args:
         where: File and line, or file and row.
         key: Name of the value in its row.
         value: The value.
-        remedy: What to do where it is not text.
+        remedy: How to fix a value that is not text, for the message.
 
     Raises:
         UserError: If it is not.
     """
     if not isinstance(value, str):
-        what = "is null" if value is None else f"is a value of type {type(value).__name__}"
-        raise UserError(f"{where}: {key!r} {what}, not text; {remedy}")
+        problem = "is null" if value is None else f"is a value of type {type(value).__name__}"
+        raise UserError(f"{where}: {key!r} {problem}, not text; {remedy}")
     check_encodable(f"{where}: {key!r}", value)
     return value
 
 
 def check_encodable(where: str, text: str) -> None:
-    """Refuse a text with half of a surrogate pair.
-
-    Raises:
-        UserError: With the place in the text.
-    """
+    """Raise a ``UserError`` if a text contains half of a surrogate pair."""
     if text.isascii():
         return
     try:
@@ -123,6 +111,6 @@ def check_encodable(where: str, text: str) -> None:
     except UnicodeEncodeError as error:
         half = f"\\u{ord(text[error.start]):04x}"
         raise UserError(
-            f"{where} has {half} at character {error.start + 1}, which is half of a surrogate pair and no character; "
+            f"{where} has {half} at character {error.start + 1}, which is half of a surrogate pair; "
             "write the whole pair, or remove it"
         ) from error

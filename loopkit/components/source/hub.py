@@ -1,4 +1,4 @@
-"""The Hugging Face hub: what is cached is used, and a missing network is noticed in seconds, not minutes."""
+"""The Hugging Face hub: fall back to the cache within seconds if there is no network."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from urllib.parse import urlsplit
 
+from loopkit.components.source import canonical_split
 from loopkit.errors import FileError, UserError
 
-PATIENCE = 4.0
-"""Seconds that finding and reaching the hub may take before loopkit goes on without it."""
+TIMEOUT = 4.0
+"""Seconds to resolve and reach the hub."""
 
 
 class HubUnreachable(UserError):
-    """There is no way to the hub, and the cache does not have what was asked for."""
+    """The hub cannot be reached, and the cache does not have the data."""
 
 
 def load_dataset(name: str, config: str | None, revision: str | None, remedy: str) -> Any:
@@ -26,13 +27,13 @@ def load_dataset(name: str, config: str | None, revision: str | None, remedy: st
 
     Args:
         name: ``owner/name`` on the hub.
-        config: Which of its configurations.
+        config: Configuration of the dataset.
         revision: Commit, branch or tag; ``None`` is the newest.
-        remedy: What a user without a network can do, for the message.
+        remedy: What to do without a network, for the message.
 
     Raises:
-        HubUnreachable: If there is no network and nothing in the cache.
-        ValueError: If the hub has no such dataset.
+        HubUnreachable: If the hub cannot be reached and the cache does not have the dataset.
+        UserError: If the hub does not have the dataset.
     """
     with reach_hub(f"dataset {name}", remedy):
         import datasets
@@ -41,56 +42,62 @@ def load_dataset(name: str, config: str | None, revision: str | None, remedy: st
             return datasets.load_dataset(name, config, revision=revision)
         except datasets.exceptions.DatasetNotFoundError as error:
             raise UserError(
-                f"dataset {name!r} cannot be opened on the hub ({error}); check its name, or {remedy}"
+                f"dataset {name!r} cannot be opened on the hub ({error}); correct its name, or {remedy}"
             ) from error
+
+
+def load_splits(name: str, config: str | None, revision: str | None) -> dict[str, Any]:
+    """Load the dataset of ``data.source.dataset``, with canonical names of its splits."""
+    remedy = "set data.source.path to a local file or folder instead of data.source.dataset"
+    return {canonical_split(split): rows for split, rows in load_dataset(name, config, revision, remedy).items()}
 
 
 @contextmanager
 def reach_hub(what: str, remedy: str) -> Iterator[None]:
-    """Make hub calls inside fail fast where there is no network: they then look in the cache alone.
+    """Make hub calls read only the cache if the hub cannot be reached.
 
     Raises:
-        HubUnreachable: If a call fails for want of a connection; the message names ``what`` and ``remedy``.
-        FileError: If it fails for another reason of the system, such as a full disk.
+        HubUnreachable: If a call fails without a connection; the message names ``what`` and ``remedy``.
+        FileError: If it fails for another system error, such as a full disk.
     """
     reason = why_unreachable()
     try:
-        with _offline() if reason else _as_it_is():
+        with _offline() if reason else nullcontext():
             yield
-    except OSError as error:  # what the hub's clients raise for want of a network descends from it
+    except OSError as error:  # base class of the connection errors of the hub's clients
         if reason is None and not isinstance(error, ConnectionError | TimeoutError):
             raise FileError(
                 f"{what} cannot be read from the Hugging Face hub or its cache: {error}; {remedy}"
             ) from error
         raise HubUnreachable(
-            f"{what} is needed from the Hugging Face hub, which cannot be reached ({reason or error}), "
-            f"and it is not in the local cache; {remedy}"
+            f"{what} is not in the local cache, and the Hugging Face hub cannot be reached ({reason or error}); "
+            f"{remedy}"
         ) from error
 
 
 def why_unreachable() -> str | None:
-    """Why the hub cannot be reached, or ``None``; decided in at most ``PATIENCE`` seconds."""
+    """Return why the hub cannot be reached, or ``None``, within ``TIMEOUT`` seconds."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE is set"
     host, port = _first_hop(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-    answer: list[str | None] = [f"{host} does not answer within {PATIENCE:g} seconds"]
+    reason: list[str | None] = [f"{host} does not answer within {TIMEOUT:g} seconds"]
 
-    def knock() -> None:
+    def connect() -> None:
         try:
-            socket.create_connection((host, port), timeout=PATIENCE).close()
-            answer[0] = None
+            socket.create_connection((host, port), timeout=TIMEOUT).close()
+            reason[0] = None
         except OSError as error:
-            answer[0] = f"{host}: {error.strerror or error}"
+            reason[0] = f"{host}: {error.strerror or error}"
 
-    # looking up a name has no timeout of its own, so it happens beside us
-    thread = threading.Thread(target=knock, daemon=True)
+    # name resolution has no timeout, so it runs in a thread
+    thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    return answer[0]
+    thread.join(TIMEOUT)
+    return reason[0]
 
 
 def _first_hop(endpoint: str) -> tuple[str, int]:
-    """Where the first connection goes: the proxy if one is configured, else the hub."""
+    """Return host and port of the first connection: the proxy if one is configured, else the hub."""
     url = urlsplit(endpoint)
     proxies = urllib.request.getproxies()
     proxy = proxies.get(url.scheme, proxies.get("all"))
@@ -100,13 +107,8 @@ def _first_hop(endpoint: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
-
-
-@contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the hub's clients off the network: they would retry for half a minute before they look in the cache."""
+    """Put the hub's clients offline; they otherwise retry for half a minute before they read the cache."""
     import datasets
     import huggingface_hub
 

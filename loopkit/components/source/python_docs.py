@@ -1,4 +1,4 @@
-"""The language reference inside Python's own help: text that every CPython carries, so nothing is fetched."""
+"""The language reference in Python's help: text that is part of every CPython, without a download."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from loopkit.components.source import (
     canonical_split,
     count_lines,
 )
+from loopkit.components.source.held_out import check_shares
 from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
 
 @register("source", "python_docs", layout="stream")
 class PythonDocs(Source):
-    r"""The topics of ``pydoc_data``, one document each, with whole topics held out.
+    r"""The topics of ``pydoc_data``, one document each; whole topics are held out.
 
-    Topics that stand inside a longer one (``if`` in ``compound``) are left out: they would put validation text into
-    train. About 370 kB remain. The text changes a little from one Python version to the next, and its fingerprint too.
-    Its words are runs of characters between blanks and ends of line, as those of WikiText, in whose place it stands.
+    Topics that are part of a longer one (``if`` in ``compound``) are dropped, so that train contains no validation
+    text. About 370 kB remain. The text and its fingerprint differ slightly between Python versions. Words are counted
+    as for WikiText: separated by whitespace, plus ends of line.
 
     Args:
-        join: Text put between two topics; null puts nothing.
+        join: Text between two topics; null for none.
         validation: Share of the characters held out for validation, in whole topics.
         test: Share of the characters held out for test, in whole topics.
     """
@@ -40,10 +41,8 @@ class PythonDocs(Source):
     words: ClassVar[Words | None] = "words_and_lines"
 
     def __init__(self, *, join: str | None = "\n\n", validation: Fraction = 0.1, test: Fraction = 0.05) -> None:
-        if validation + test >= 1:
-            raise UserError(f"data.source: validation {validation} and test {test} leave nothing to train on")
         self.join = join
-        self.shares = {VALIDATION: validation, TEST: test}
+        self.shares = check_shares(validation, test)
 
     def fingerprint(self, split: str) -> str:
         texts = [document.text for document in self.documents(split)]
@@ -51,52 +50,52 @@ class PythonDocs(Source):
 
     def documents(self, split: str) -> Iterator[Document]:
         split = canonical_split(split)
-        chosen = self._splits().get(split)
-        if chosen is None:
-            raise UserError(f"python_docs: there is no split {split!r}; there are {TRAIN}, {VALIDATION}, {TEST}")
-        if not chosen:
+        topics = self._splits().get(split)
+        if topics is None:
+            raise UserError(f"python_docs: unknown split {split!r}; choose one of {TRAIN}, {VALIDATION}, {TEST}")
+        if not topics:
             raise UserError(f"python_docs: no topic is short enough for the {split} split; raise data.source.{split}")
-        for name, text in sorted(chosen.items()):
+        for name, text in sorted(topics.items()):
             yield Document((Span(text),), f"{split}:{name}", count_lines(text))
 
     def _splits(self) -> dict[str, dict[str, str]]:
-        topics = without_repeats(read_topics())
+        topics = drop_repeated(read_topics())
         total = sum(map(len, topics.values()))
-        room = {split: int(share * total) for split, share in self.shares.items()}
-        room[TRAIN] = total
-        splits: dict[str, dict[str, str]] = {split: {} for split in room}
-        # the order of a hash is as good as random, and moves no topic when another one appears
+        remaining = {split: int(share * total) for split, share in self.shares.items()}
+        remaining[TRAIN] = total
+        splits: dict[str, dict[str, str]] = {split: {} for split in remaining}
+        # ordering by hash is random, and a new topic does not reorder the others
         for name in sorted(topics, key=lambda name: hashlib.sha256(name.encode()).digest()):
-            split = next(split for split in (VALIDATION, TEST, TRAIN) if len(topics[name]) <= room[split])
+            split = next(split for split in (VALIDATION, TEST, TRAIN) if len(topics[name]) <= remaining[split])
             splits[split][name] = topics[name]
-            room[split] -= len(topics[name])
+            remaining[split] -= len(topics[name])
         return splits
 
 
 def read_topics() -> Mapping[str, str]:
-    """The help topics of this Python, by name.
+    """Return the help topics of this Python, by name.
 
     Raises:
-        UserError: If this Python was installed without them.
+        UserError: If this Python is installed without them.
     """
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
         raise UserError(
-            "python_docs: this Python was installed without pydoc_data; install its full standard library "
+            "python_docs: this Python is installed without pydoc_data; install its full standard library "
             "(on Debian, package libpython3-stdlib), or choose another data.source"
         ) from error
     return topics
 
 
-def without_repeats(topics: Mapping[str, str]) -> dict[str, str]:
-    """The topics that do not stand, by more than half of their text, inside longer ones."""
-    kept: dict[str, str] = {}
+def drop_repeated(topics: Mapping[str, str]) -> dict[str, str]:
+    """Drop the topics of which more than half of the text is in longer topics."""
+    result: dict[str, str] = {}
     seen: set[str] = set()
     for name, text in sorted(topics.items(), key=lambda item: (-len(item[1]), item[0])):
-        paragraphs = [found for part in re.split(r"\n\s*\n", text) if (found := part.strip())]
+        paragraphs = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
         repeated = sum(len(paragraph) for paragraph in paragraphs if paragraph in seen)
         if paragraphs and repeated <= sum(map(len, paragraphs)) / 2:
-            kept[name] = text
+            result[name] = text
         seen.update(paragraphs)
-    return kept
+    return result

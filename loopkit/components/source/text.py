@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from collections.abc import Collection, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from loopkit.components.source import (
-    TEST,
     TRAIN,
-    VALIDATION,
     Document,
     Source,
     Span,
@@ -32,30 +30,28 @@ from loopkit.components.source.files import (
     text_lines,
 )
 from loopkit.components.source.formats import Format, check_not_json, check_text, format_of
-from loopkit.components.source.held_out import split_of
+from loopkit.components.source.held_out import carved_splits, check_shares, split_of
 from loopkit.components.source.rows import json_objects
 from loopkit.errors import UserError
 from loopkit.registry import Fraction, register
 
 Unit = Literal["paragraph", "line", "file"]
-Reader = Callable[[], Iterator[str]]
 
 SUFFIXES = frozenset({".txt", ".md", ".jsonl", ".parquet"})
-"""Files of a folder that are read; a file that is named may have any suffix."""
+"""Suffixes of the files that are read from a folder; a single file may have any suffix."""
 
 
 @register("source", "text", layout="stream", exactly_one=("path", "files", "dataset"))
 class TextSource(Source):
-    """Local text or a dataset of the hub, split by file or by a held-out share of its documents.
+    """Local text or a dataset on the hub, split by file or by a held-out share of its documents.
 
-    Exactly one of path, files and dataset says where the text is. A folder whose files are called after splits
-    (train.txt, validation-000.jsonl) is split by them; so is a dataset. A validation or test split that does not exist
-    is held out of train: a hash of its text places a document, so equal documents never stand on both sides.
+    Set exactly one of path, files and dataset. Files of a folder that are named after splits (train.txt,
+    validation-000.jsonl) are those splits, as are the splits of a dataset. A validation or test split that does not
+    exist is held out of train by a hash of the text, so that copies of a document are in the same split.
 
-    A file is read as its suffix says, in upper or lower case: .jsonl and .ndjson are JSON lines, .json is a JSON list,
-    .parquet is parquet, and anything else is plain text. A file whose content contradicts that is refused, and a
-    warning lists the files of a folder that are not read. Its words, for a perplexity per word, are runs of characters
-    between blanks.
+    The suffix of a file decides how it is read, in upper or lower case: .jsonl and .ndjson are JSON lines, .json is a
+    JSON list, .parquet is parquet, and others are plain text. Content that contradicts the suffix is an error, and a
+    warning lists the files of a folder that are not read. Words are separated by whitespace.
 
     Args:
         path: A file, or a folder with .txt, .md, .jsonl or .parquet files, all levels.
@@ -88,30 +84,29 @@ class TextSource(Source):
         validation: Fraction = 0.05,
         test: Fraction = 0.05,
     ) -> None:
-        given = [name for name, value in (("path", path), ("files", files), ("dataset", dataset)) if value is not None]
-        if len(given) != 1:
+        options = {"path": path, "files": files, "dataset": dataset}
+        names = [name for name, value in options.items() if value is not None]
+        if len(names) != 1:
             raise UserError(
-                f"data.source: set exactly one of path, files and dataset, not {' and '.join(given) or 'none'}"
+                f"data.source: set exactly one of path, files and dataset, not {' and '.join(names) or 'none'}"
             )
-        if validation + test >= 1:
-            raise UserError(f"data.source: validation {validation} and test {test} leave nothing to train on")
         self.path, self.dataset, self.config, self.revision = path, dataset, config, revision
         self.files = None if files is None else {canonical_split(split): path for split, path in files.items()}
         self.key = key
         self.format: Format | None = format
         self.unit = unit
         self.join = join
-        self.shares = {VALIDATION: validation, TEST: test}
+        self.shares = check_shares(validation, test)
 
     def fingerprint(self, split: str) -> str:
         split = canonical_split(split)
         if self.dataset is not None:
             pinned = self.revision is not None and len(self.revision) == 40
-            content = self.revision if pinned else {name: part._fingerprint for name, part in self._rows.items()}
-            where: Any = [self.dataset, self.config, content]
+            content = self.revision if pinned else {name: rows._fingerprint for name, rows in self._datasets.items()}
+            data: Any = [self.dataset, self.config, content]
         else:
-            where = {name: self._fingerprint(files) for name, files in self._local_files.items()}
-        record = ["text", split, where, self.key, self.unit, self.shares]
+            data = {name: self._fingerprint(files) for name, files in self._local_files.items()}
+        record = ["text", split, data, self.key, self.unit, self.shares]
         return hashlib.sha256(json.dumps(record).encode()).hexdigest()
 
     def _fingerprint(self, files: list[Path]) -> str:
@@ -120,67 +115,53 @@ class TextSource(Source):
 
     def documents(self, split: str) -> Iterator[Document]:
         split = canonical_split(split)
-        parts = self._parts()
-        carved = {name: share for name, share in self.shares.items() if name not in parts and share > 0}
-        if split not in parts and split not in carved:
-            raise UserError(f"data.source: there is no {split} split, only {', '.join([*parts, *carved])}")
-        if split in carved and TRAIN not in parts:
-            raise UserError(f"data.source: there is no {split} split and no train split to hold it out of")
+        carved = carved_splits(split, self._splits, self.shares)
+        texts = self._read(TRAIN if split in carved else split)
+        if split == TRAIN or split in carved:
+            texts = (text for text in texts if split_of(text, carved) == split)
         number = 0
-        for number, text in enumerate(self._drawn(split, parts, carved), 1):
+        for number, text in enumerate(texts, 1):
             yield Document((Span(text),), f"{split}:{number}", count_lines(text))
         if number == 0:
-            share = (
-                f"; a share of {carved[split]} of the documents left none, raise it or name files"
-                if split in carved
-                else ""
-            )
-            raise UserError(f"data.source: the {split} split of {self._where} has no text{share}")
-
-    def _drawn(self, split: str, parts: dict[str, Reader], carved: dict[str, float]) -> Iterator[str]:
-        texts = parts[TRAIN if split in carved else split]()
-        if split != TRAIN and split not in carved:
-            return texts
-        return (text for text in texts if split_of(text, carved) == split)
-
-    def _parts(self) -> dict[str, Reader]:
-        """The splits that exist, each with what yields its texts."""
-        if self.dataset is not None:
-            return {canonical_split(name): partial(self._column, rows) for name, rows in self._rows.items()}
-        return {name: partial(self._texts, files) for name, files in self._local_files.items()}
+            source = self.dataset or self.path or self.files
+            reason = f"; a share of {carved[split]} leaves none, raise it or set files" if split in carved else ""
+            raise UserError(f"data.source: the {split} split of {source} has no text{reason}")
 
     @property
-    def _where(self) -> str:
-        return str(self.dataset or self.path or self.files)
+    def _splits(self) -> Collection[str]:
+        return self._local_files if self.dataset is None else self._datasets
+
+    def _read(self, split: str) -> Iterator[str]:
+        return (
+            self._column(self._datasets[split]) if self.dataset is not None else self._texts(self._local_files[split])
+        )
 
     @cached_property
-    def _rows(self) -> dict[str, Any]:
-        remedy = "set data.source.path to a local file or folder instead of data.source.dataset"
-        return dict(hub.load_dataset(str(self.dataset), self.config, self.revision, remedy))
+    def _datasets(self) -> dict[str, Any]:
+        return hub.load_splits(str(self.dataset), self.config, self.revision)
 
     @cached_property
     def _local_files(self) -> dict[str, list[Path]]:
         if self.files is not None:
-            found = {name: (path, f"data.source.files.{name}") for name, path in self.files.items()}
-            return {name: find_files(path, option, SUFFIXES) for name, (path, option) in found.items()}
+            return {name: find_files(path, f"data.source.files.{name}", SUFFIXES) for name, path in self.files.items()}
         assert self.path is not None
         return files_by_split(self.path, "data.source.path", SUFFIXES)
 
-    def _column(self, part: Any) -> Iterator[str]:
+    def _column(self, rows: Any) -> Iterator[str]:
         where = f"dataset {self.dataset}"
-        check_column(where, self.key, part.column_names)
+        check_column(where, self.key, rows.column_names)
         first = 1
-        for batch in part.iter(batch_size=ROWS):
+        for batch in rows.iter(batch_size=ROWS):
             yield from filter(str.strip, column_texts(where, self.key, batch[self.key], first))
             first += len(batch[self.key])
 
     def _texts(self, files: list[Path]) -> Iterator[str]:
         for file in files:
-            form = format_of(file, "text") if self.format is None else self.format
-            if form == "parquet":
+            file_format = format_of(file, "text") if self.format is None else self.format
+            if file_format == "parquet":
                 yield from filter(str.strip, parquet_texts(file, self.key))
-            elif form != "text":
-                yield from filter(str.strip, (self._text_of(*item) for item in json_objects(file, form)))
+            elif file_format != "text":
+                yield from filter(str.strip, (self._text_of(*item) for item in json_objects(file, file_format)))
             else:
                 if self.format is None:
                     check_not_json(file)
@@ -188,13 +169,13 @@ class TextSource(Source):
 
     def _text_of(self, place: str, row: dict[str, Any]) -> str:
         if self.key not in row:
-            there = ", ".join(map(repr, row)) or "nothing"
-            raise UserError(f"{place}: no text under {self.key!r} (it has {there}); set data.source.key")
+            keys = ", ".join(map(repr, row)) or "nothing"
+            raise UserError(f"{place}: no text under {self.key!r} (it has {keys}); set data.source.key")
         return check_text(place, self.key, row[self.key], "remove the row, or set data.source.key")
 
 
 def plain_documents(file: Path, unit: Unit) -> Iterator[str]:
-    """The documents of a plain text file, without blank lines around them."""
+    """Yield the documents of a plain text file, without blank lines around them."""
     lines: list[str] = []
     for line in text_lines(file):
         if unit == "file" or (unit == "paragraph" and line.strip()):
@@ -206,7 +187,7 @@ def plain_documents(file: Path, unit: Unit) -> Iterator[str]:
 
 
 def _document(lines: list[str]) -> Iterator[str]:
-    """The lines as one text, unless they are all blank."""
+    """Yield the lines as one text, unless all are blank."""
     text = "".join(lines).strip("\r\n")
     if text.strip():
         yield text

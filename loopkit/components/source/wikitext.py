@@ -27,32 +27,31 @@ from loopkit.components.source.files import (
     fingerprint_files,
     listing,
     parquet_texts,
-    require_folder,
     text_lines,
 )
 from loopkit.errors import UserError
 from loopkit.registry import register
 
 DATASET = "Salesforce/wikitext"
-WANTED = "a folder with wiki.train.tokens, wiki.valid.raw or the like, parquet or .txt files"
+EXPECTED = "a folder with files such as wiki.train.tokens and wiki.valid.raw, or parquet or .txt files"
 _FILE_NAMES = {TRAIN: ("train",), VALIDATION: ("valid", "validation"), TEST: ("test",)}
-_BETWEEN_2_AND_103 = 100_000_000  # bytes: the training splits have 11 and 540 million
+_MIN_103_BYTES = 100_000_000  # the training splits have 11 MB and 540 MB
 
 
 @register("source", "wikitext", paper="arXiv:1609.07843", layout="stream")
 class WikiText(Source):
     r"""Wikipedia's good and featured articles, one document per line.
 
-    A line keeps its end of line, as on the hub. The publication keeps no empty strings: a blank line is ``" \n"``.
-    Perplexity per word divides by whitespace-separated words plus one end of line per line of the published files
-    (217,646 for validation and 245,569 for test), whatever ``join`` and ``drop_empty`` make of them.
+    Documents include their end of line, as on the hub. A blank line is ``" \n"``, as in the published files.
+    Perplexity per word divides by the whitespace-separated words plus one end of line per line of the published files
+    (217,646 for validation and 245,569 for test), independent of ``join`` and ``drop_empty``.
 
     Args:
-        variant: Which corpus. The raw ones have no <unk>; the others have a closed vocabulary of words.
+        variant: The corpus. The raw variants have no <unk>; the others have a closed vocabulary of words.
         path: Folder with the files, instead of the hub: wiki.{train,valid,test}.{tokens,raw}, parquet or .txt.
-        revision: Commit of the dataset on the hub, so that the text is the same every time.
-        join: Text put between two lines; null joins them as they stand in the file.
-        drop_empty: Leave out blank lines.
+        revision: Commit of the dataset on the hub, so that the text never changes.
+        join: Text between two lines; null for none.
+        drop_empty: Drop blank lines.
     """
 
     words: ClassVar[Words | None] = "words_and_lines"
@@ -71,7 +70,7 @@ class WikiText(Source):
         self.revision = revision
         self.join = join
         self.drop_empty = drop_empty
-        self._looked_at: set[str] = set()
+        self._checked: set[str] = set()
 
     def fingerprint(self, split: str) -> str:
         split = canonical_split(split)
@@ -79,30 +78,30 @@ class WikiText(Source):
             content = f"{DATASET} {self.config} {self.revision} {split}"
         else:
             files = self._files(split)
-            if split not in self._looked_at:
-                self._warn_of_another_corpus(split, files)
-                self._looked_at.add(split)
+            if split not in self._checked:
+                self._warn_of_wrong_variant(split, files)
+                self._checked.add(split)
             content = fingerprint_files(files)
         return hashlib.sha256(f"wikitext drop_empty={self.drop_empty} {content}".encode()).hexdigest()
 
     def documents(self, split: str) -> Iterator[Document]:
         split = canonical_split(split)
         rows = self._hub_rows(split) if self.path is None else _local_rows(self._files(split))
-        waiting: tuple[str, int] | None = None  # a line is held back until the blank ones after it are known
-        blank, number = 0, 0
+        pending: tuple[str, int] | None = None  # a line waits until the blank lines after it are counted
+        num_blank, number = 0, 0
         for number, row in enumerate(rows, 1):
             if not row.strip():
                 if self.drop_empty:
-                    blank += 1
+                    num_blank += 1
                     continue
-                row = " \n"  # the hub has "" for it
-            if waiting is not None:
-                yield _document(split, *waiting, blank)
-                blank = 0
-            waiting = (row, number)
-        if waiting is None:
-            raise UserError(f"wikitext: the {split} split has no text ({number} lines, all blank)")
-        yield _document(split, *waiting, blank)
+                row = " \n"  # an empty string on the hub
+            if pending is not None:
+                yield _document(split, *pending, num_blank)
+                num_blank = 0
+            pending = (row, number)
+        if pending is None:
+            raise UserError(f"wikitext: the {split} split has no text ({number} lines, all blank); add text")
+        yield _document(split, *pending, num_blank)
 
     @property
     def config(self) -> str:
@@ -110,10 +109,10 @@ class WikiText(Source):
         return f"wikitext-{self.variant}-v1"
 
     def _hub_rows(self, split: str) -> Iterator[str]:
-        remedy = f"set data.source.path to {WANTED}"
+        remedy = f"set data.source.path to {EXPECTED}"
         splits = hub.load_dataset(DATASET, self.config, self.revision, remedy)
         if split not in splits:
-            raise UserError(f"wikitext: there is no split {split!r}; there are {', '.join(splits)}")
+            raise UserError(f"wikitext: unknown split {split!r}; choose one of {', '.join(splits)}")
         first = 1
         for batch in splits[split].iter(batch_size=ROWS):
             yield from column_texts(f"{DATASET}, {split}", "text", batch["text"], first)
@@ -121,42 +120,46 @@ class WikiText(Source):
 
     def _files(self, split: str) -> list[Path]:
         assert self.path is not None
-        require_folder(self.path, WANTED)
+        if not self.path.is_dir():
+            problem = "is a file" if self.path.exists() else "does not exist"
+            raise UserError(f"data.source.path: {self.path} {problem}; set it to {EXPECTED}")
         if split not in _FILE_NAMES:
-            raise UserError(f"wikitext: there is no split {split!r}; there are {', '.join(_FILE_NAMES)}")
+            raise UserError(f"wikitext: unknown split {split!r}; choose one of {', '.join(_FILE_NAMES)}")
         folders = [self.path, self.path / self.config, self.path / self.config.removesuffix("-v1")]
         first, second = ("raw", "tokens") if self.variant.endswith("raw") else ("tokens", "raw")
         patterns = [f"wiki.{{}}.{first}", f"wiki.{{}}.{second}", "{}.parquet", "{}-*.parquet", "{}.txt"]
-        found: dict[str, list[Path]] = {}
-        for wanted, names in _FILE_NAMES.items():
-            globs = [(folder, p.format(name)) for folder in folders for p in patterns for name in names]
-            found[wanted] = next((files for folder, glob in globs if (files := sorted(folder.glob(glob)))), [])
-        if found[split]:
-            return found[split]
-        if any(found.values()):
-            there = ", ".join(name for name, files in found.items() if files)
+        by_split: dict[str, list[Path]] = {}
+        for name, stems in _FILE_NAMES.items():
+            globs = [(folder, p.format(stem)) for folder in folders for p in patterns for stem in stems]
+            by_split[name] = next((files for folder, glob in globs if (files := sorted(folder.glob(glob)))), [])
+        if by_split[split]:
+            return by_split[split]
+        if any(by_split.values()):
+            existing = ", ".join(name for name, files in by_split.items() if files)
             raise UserError(
-                f"data.source.path: {self.path} has no {split} split, only {there}; "
-                f"add wiki.{_FILE_NAMES[split][0]}.{first}, or leave path out to fetch {self.config} from the hub"
+                f"data.source.path: {self.path} has no {split} split, only {existing}; "
+                f"add wiki.{_FILE_NAMES[split][0]}.{first}, or remove path to download {self.config} from the hub"
             )
-        raise UserError(f"data.source.path: {self.path} is not WikiText: {listing(self.path)}; give {WANTED}")
+        raise UserError(f"data.source.path: {self.path} is not WikiText: {listing(self.path)}; set it to {EXPECTED}")
 
-    def _warn_of_another_corpus(self, split: str, files: list[Path]) -> None:
-        """Say so when the folder holds visibly something else than the variant that the recipe names."""
+    def _warn_of_wrong_variant(self, split: str, files: list[Path]) -> None:
+        """Warn if the files visibly belong to another variant."""
         signs = []
         head = "".join(row for row, _ in zip(_local_rows(files), range(ROWS), strict=False))
         if self.variant.endswith("raw") and "<unk>" in head:
-            signs.append("has <unk> in it, which the raw variants do not")
+            signs.append("contains <unk>, which the raw variants do not")
         elif not self.variant.endswith("raw") and "<unk>" not in head:
-            signs.append("has no <unk> near its start, which the word-level variants do")
+            signs.append("has no <unk> near its start, which the word-level variants have")
         size = sum(file.stat().st_size for file in files if file.suffix != ".parquet")
-        if split == TRAIN and size and (size > _BETWEEN_2_AND_103) != self.variant.startswith("103"):
-            corpus = "WikiText-2" if size < _BETWEEN_2_AND_103 else "WikiText-103"
-            signs.append(f"is {size / 1e6:,.1f} MB long, as {corpus} is")
+        if split == TRAIN and size and (size > _MIN_103_BYTES) != self.variant.startswith("103"):
+            corpus = "WikiText-2" if size < _MIN_103_BYTES else "WikiText-103"
+            signs.append(f"has {size / 1e6:,.1f} MB, like {corpus}")
         if signs:
-            what = f"variant is {self.variant}, but the {split} split in {self.path} {' and '.join(signs)}"
-            consequence = f"figures will not compare with WikiText {self.variant}"
-            warnings.warn(f"data.source: {what}; {consequence}", DataWarning, stacklevel=3)
+            message = (
+                f"data.source: variant is {self.variant}, but the {split} split in {self.path} {' and '.join(signs)}; "
+                f"figures are not comparable with WikiText {self.variant}"
+            )
+            warnings.warn(message, DataWarning, stacklevel=3)
 
 
 def _local_rows(files: list[Path]) -> Iterator[str]:
@@ -164,5 +167,5 @@ def _local_rows(files: list[Path]) -> Iterator[str]:
         yield from parquet_texts(file, "text") if file.suffix.lower() == ".parquet" else text_lines(file)
 
 
-def _document(split: str, text: str, line: int, blank: int) -> Document:
-    return Document((Span(text),), f"{split}:{line}", count_lines(text) + blank)
+def _document(split: str, text: str, line: int, num_blank: int) -> Document:
+    return Document((Span(text),), f"{split}:{line}", count_lines(text) + num_blank)

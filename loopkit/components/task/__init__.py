@@ -1,7 +1,7 @@
-"""What an evaluation asks of a model, and how answers become figures.
+"""The contract of a task: the requests that an evaluation sends to a model, and the scores of the answers.
 
-A task only asks and marks. Evaluation owns batching, depths and caches: every request is answered once per depth, so a
-task never sees a model and needs no torch.
+A task defines requests and scores answers. Evaluation handles batching, depths and caches, and answers each request
+once per depth. A task therefore needs neither a model nor torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Corpus:
 
     Args:
         key: Name of the request, unique within the task.
-        greedy: Whether to count, too, where the scored token is the likeliest; it costs the logits a second time.
-        by_example: Whether each sequence of the split is answered, and marked, by itself: so the answers fall into the
-            groups that the source gives its documents. Words and bytes are known of the whole alone.
+        greedy: Whether to also count the scored tokens that are the most likely ones. Computes the logits twice.
+        by_example: Whether each sequence of the split has an answer of its own, so that answers can be grouped by the
+            groups of the source's documents. Such answers have no words and bytes.
     """
 
     key: str = "corpus"
@@ -35,12 +35,12 @@ class Likelihood:
     Args:
         nll: Negative log-likelihood summed over the tokens, in nats, accumulated in fp64.
         tokens: Number of tokens scored.
-        words: Number of words that those tokens spell, or ``None`` where the data has no words.
-        bytes: Number of UTF-8 bytes that those tokens spell, or ``None`` where the data has none.
-        sequences: Number of sequences that have a scored token; this and the next two where ``greedy`` was asked.
-        right: Scored tokens that are the likeliest ones, given everything before them.
-        exact: Sequences whose every scored token is: those that greedy decoding would have given whole.
-        group: Group of the sequence, where it is one that has a group.
+        words: Number of words in those tokens; ``None`` if the data has no words.
+        bytes: Number of UTF-8 bytes in those tokens; ``None`` if the data has none.
+        sequences: Number of sequences that have a scored token. This and the next two are set if ``greedy`` is.
+        right: Number of scored tokens that are the most likely ones, given all tokens before them.
+        exact: Number of sequences in which every scored token is: greedy decoding reproduces them.
+        group: Group of the sequence; ``None`` if it has none.
     """
 
     nll: float
@@ -55,14 +55,14 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Generate:
-    """A request: go on from a prompt, taking the likeliest token each time.
+    """A request: complete a prompt with greedy decoding.
 
     Args:
         key: Name of the request, unique within the task.
-        prompt: The whole text that the model is given.
-        max_tokens: Most tokens of the answer.
-        stop: Strings that end it, beside the tokenizer's end of text.
-        group: What figures are reported for, beside those of all requests, such as a difficulty.
+        prompt: The prompt, including its template.
+        max_tokens: Maximum number of generated tokens.
+        stop: Strings that end the completion, in addition to the tokenizer's end tokens.
+        group: Group whose figures are reported separately, such as a difficulty.
     """
 
     key: str
@@ -77,9 +77,9 @@ class Completion:
     """The answer to a ``Generate``.
 
     Args:
-        text: What the model added, up to where it stopped and without what stopped it.
-        num_tokens: Tokens that it made.
-        finished: Whether it came to an end by itself, not by the limit of tokens or of the model's positions.
+        text: The generated text, without the stop string or end token.
+        num_tokens: Number of generated tokens.
+        finished: Whether a stop string or end token ended it, not the limit of tokens or of the model's positions.
     """
 
     text: str
@@ -92,41 +92,40 @@ Answer = Likelihood | Completion
 
 
 class Task(ABC):
-    """A question put to a model at every depth.
+    """A task that is evaluated at every depth.
 
-    The figures of ``total`` are merged into each depth of the result; those of a task that has texts generated stand
-    there under the task's name, because several of them may be asked at once. Where answers have groups, ``total`` is
-    also called with the marks of each group, and those figures stand under ``groups``.
+    The figures of ``total`` are merged into each depth of the result; those of a generation task are nested under the
+    task's name, because an evaluation may have several such tasks. If answers have groups, ``total`` is also called
+    with the marks of each group, and those figures are nested under ``groups``.
 
     Attributes:
-        scores: Whether its requests are of likelihood, for which the split under evaluation is read; else they are of
-            texts. A task does one or the other.
+        scores: Whether all requests are ``Corpus``, which read the split under evaluation; else all are ``Generate``.
     """
 
     scores: ClassVar[bool] = True
 
     @abstractmethod
     def requests(self) -> Iterator[Request]:
-        """Everything to be answered, each with a key of its own."""
+        """Yield all requests, each with a unique key."""
 
     def facts(self) -> dict[str, Any]:
-        """What a reader of the result must know of the questions, as plain JSON values."""
+        """Return what a reader of the result must know about the requests, as plain JSON values."""
         return {}
 
     @abstractmethod
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
-        """The figures of one answer, at one depth."""
+        """Score one answer at one depth."""
 
     def group(self, request: Request, answer: Answer) -> str | None:
-        """The group that an answer belongs to; ``None`` for none. By default the one that source or request gives."""
+        """Return the group of an answer, or ``None``; by default that of the request or of the source's document."""
         return request.group if isinstance(request, Generate) else getattr(answer, "group", None)
 
     @abstractmethod
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
-        """The figures of the task from the marks of all requests, at one depth.
+        """Compute the figures of the task from the marks of all requests at one depth.
 
-        A figure that cannot be formed is left out, never zero. One that is not finite is reported as such.
+        Omit a figure that is undefined; never return zero for it. Figures that are not finite are reported as such.
         """
 
 
-from loopkit.components.task.perplexity import Perplexity as Perplexity  # noqa: E402  (it needs the contract above)
+from loopkit.components.task.perplexity import Perplexity as Perplexity  # noqa: E402  (imports the contract above)

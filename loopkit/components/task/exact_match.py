@@ -1,4 +1,4 @@
-"""Whether answers are right to the last token."""
+"""Exact match of answers under greedy decoding."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from loopkit.registry import register
 
 @register("task", "exact_match", paper="arXiv:2605.26733", figures={"exact_match", "token_accuracy"})
 class ExactMatch(Task):
-    """Share of the examples that greedy decoding answers without a mistake, at every depth from one pass.
+    """Share of the examples that greedy decoding answers exactly, at every depth from one pass.
 
-        exact_match    = answers whose every token is the likeliest one / answers
-        token_accuracy = likeliest tokens that are right / tokens of the answers, each after the right ones before it
+        exact_match    = answers in which every token is the most likely one / answers
+        token_accuracy = answer tokens that are the most likely ones / answer tokens, under teacher forcing
 
-    Greedy decoding gives an answer exactly where, fed with it, the model finds each of its tokens the likeliest, the
-    token that ends it included; so nothing has to be decoded. For data whose examples have a part that is learned, or
-    targets in place of their tokens, which are predicted all at once. Where documents have groups, such as a
-    difficulty, each group has these figures too.
+    Greedy decoding reproduces an answer if and only if, under teacher forcing, each of its tokens is the most likely
+    one, including the token that ends it; nothing is decoded. For data whose examples have a learned part, or targets
+    at the positions of their tokens, which are predicted all at once. If documents have groups, such as a difficulty,
+    each group has these figures too.
 
     Paper:
-        STARS decodes as many tokens as the answer has and compares numbers; here the end of the answer counts too.
+        STARS decodes as many tokens as the answer has and compares numbers; here the end of the answer also counts.
     """
 
     def requests(self) -> Iterator[Request]:

@@ -1,88 +1,87 @@
-"""Comparing answers with math-verify, beside this process: nothing that an answer holds can stop or kill a run."""
+"""Compare answers with math-verify in a separate process, which no answer can make hang or crash the run."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import queue
+import select
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from loopkit.components.task.answers import formula
 from loopkit.errors import UserError
 
 SECONDS = 5
-"""How long reading or comparing an answer may take."""
+"""Time limit of each parse and comparison."""
 
-_START = 120.0  # seconds until math-verify is imported, also on a busy machine
+_START_SECONDS = 120.0  # includes the import of math-verify on a busy machine
 _VERIFIER = Path(__file__).with_name("verifier.py")
 REMEDY = "install loopkit[eval], or math-verify itself"
 
 
 class NoMathVerify(UserError):
-    """The package that compares answers is not installed."""
+    """math-verify is not installed."""
 
 
 @dataclass(frozen=True)
 class Grade:
-    """What an answer is worth.
+    """The result of a comparison.
 
     Args:
-        parsed: Whether it could be read, within the time.
-        correct: Whether it equals the right one.
+        parsed: Whether the answer could be parsed within the time limit.
+        correct: Whether it equals the reference answer.
     """
 
-    parsed: bool
-    correct: bool
+    parsed: bool = False
+    correct: bool = False
 
 
 class Judge:
-    """Compares answers in a process of its own.
+    """Compares answers in a separate process.
 
-    math-verify ends what takes too long with alarms, which reach the main thread alone and no computation in C. So it
-    runs in the main thread of another process, and one that does not answer at all is ended and started again.
+    math-verify enforces time limits with alarms, which work only in a main thread and do not interrupt C code. The
+    process has a main thread of its own; it is killed if it does not reply, and started again for the next answer.
 
     Args:
-        seconds: How long reading or comparing an answer may take; the process is ended after four times as long.
+        seconds: Time limit of each parse and comparison; the process is killed after four times as long.
     """
 
     def __init__(self, seconds: int = SECONDS) -> None:
         self.seconds = seconds
         self._process: subprocess.Popen[str] | None = None
-        self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def compare(self, gold: str, answer: str) -> Grade:
-        """Whether an answer equals the right one.
+        """Compare an answer with the reference answer.
 
         Raises:
             NoMathVerify: If math-verify is not installed.
-            ValueError: If the right answer cannot be read.
+            UserError: If the reference answer cannot be parsed.
         """
         request = {"gold": formula(gold), "answer": formula(answer), "seconds": self.seconds}
-        with self._turn:
+        with self._lock:
             self.start()
-            found = self._ask(json.dumps(request), 4.0 * self.seconds)
-            if found is None:
+            reply = self._ask(json.dumps(request), 4.0 * self.seconds)
+            if reply is None:
                 self.stop()
-                return Grade(False, False)
-        if "error" in found:
-            raise UserError(f"answer {gold!r}: {found['error']}")
-        return Grade(found["parsed"], found["correct"])
+                return Grade()
+        if "error" in reply:
+            raise UserError(f"answer {gold!r}: {reply['error']}")
+        return Grade(reply["parsed"], reply["correct"])
 
     def start(self) -> None:
-        """Have the process ready.
+        """Start the process unless it is running.
 
         Raises:
             NoMathVerify: If math-verify is not installed.
         """
         if self._process is not None and self._process.poll() is None:
             return
-        self._said = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_VERIFIER)],
             stdin=subprocess.PIPE,
@@ -92,22 +91,18 @@ class Judge:
             encoding="utf-8",
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_VISIBLE_DEVICES": ""},
         )
-        assert self._process.stdout is not None
-        threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True).start()
-        greeting = self._ask(None, _START)
-        if greeting is None or "error" in greeting:
+        reply = self._ask(None, _START_SECONDS)
+        if reply is None or "error" in reply:
             self.stop()
-            why = "it does not start" if greeting is None else greeting["error"]
-            raise NoMathVerify(f"answers are compared with math-verify, which cannot be used ({why}); {REMEDY}")
+            reason = "it does not start" if reply is None else reply["error"]
+            raise NoMathVerify(f"answers are compared with math-verify, which cannot be used ({reason}); {REMEDY}")
 
     def stop(self) -> None:
-        """End the process; the next comparison starts another one."""
+        """Kill the process; the next comparison starts another one."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            with contextlib.suppress(BrokenPipeError), self._process:  # closes the pipes and waits
+                pass
             self._process = None
 
     def __del__(self) -> None:
@@ -116,23 +111,16 @@ class Judge:
             process.kill()
 
     def _ask(self, line: str | None, seconds: float) -> dict[str, Any] | None:
-        """What the process says, after a line to it; ``None`` where it says nothing in time, or died."""
+        """Send a line and return the reply, which is one line; ``None`` on a timeout or if the process has died."""
         assert self._process is not None
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             if line is not None:
                 self._process.stdin.write(line + "\n")
                 self._process.stdin.flush()
-            said = self._said.get(timeout=seconds)
-        except (queue.Empty, BrokenPipeError):
+        except BrokenPipeError:
             return None
-        return None if said is None else json.loads(said)
-
-
-def _listen(pipe: IO[str], said: queue.SimpleQueue[str | None]) -> None:
-    try:
-        for line in pipe:
-            said.put(line)
-    except ValueError:  # the pipe was closed under us
-        pass
-    said.put(None)
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        reply = self._process.stdout.readline() if readable else ""
+        return json.loads(reply) if reply else None

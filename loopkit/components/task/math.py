@@ -1,4 +1,4 @@
-"""Mathematics problems, answered in words and marked by what the answer is worth."""
+"""Mathematics problems: completions whose final answer is compared with math-verify."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 from loopkit.components.chat import CLOSE, chatml
 from loopkit.components.task import Answer, Completion, Generate, Request, Task
 from loopkit.components.task.answers import find_answer
-from loopkit.components.task.judge import Judge
+from loopkit.components.task.judge import Grade, Judge
 from loopkit.components.task.problems import MathProblem, read_problems
 from loopkit.errors import UserError
 from loopkit.registry import register
@@ -23,26 +23,26 @@ _STOPS = {"chatml": (CLOSE,), "plain": ("\nQuestion:",)}
 class Math(Task):
     r"""Mathematics problems: the model writes a solution, and its answer is compared with math-verify.
 
-        accuracy   = right answers / problems
-        unfinished = solutions cut off by max_tokens or by the model's positions / problems
-        unparsed   = solutions without an answer that can be read / problems
+        accuracy   = correct answers / problems
+        unfinished = solutions truncated by max_tokens or by the model's positions / problems
+        unparsed   = solutions without an answer that can be parsed / problems
 
-    The answer of a solution is, where there are several the last one of the first kind that is there: what is in
-    \boxed{}; what follows the marker on its line; what "the answer is" announces; a formula between dollars; the whole
-    text, where it is nothing but a formula; a number. An unfinished solution may be right.
+    The answer is extracted from the solution by the first of these rules that matches, at its last match: the content
+    of \boxed{}; the text after the marker on its line; the text after "the answer is"; a formula between dollars; the
+    whole text, if it is a formula; a number. An unfinished solution may be correct.
 
     Args:
-        dataset: Which problems: gsm8k (test, 1,319), math500, svamp, asdiv or amc23.
-        path: A local .jsonl, .json or (asdiv) .xml file of them, instead of the hub.
-        split: Split on the hub; null means the one that the field reports.
+        dataset: Problem set: gsm8k (test, 1,319), math500, svamp, asdiv or amc23.
+        path: Local .jsonl, .json or (asdiv) .xml file, instead of the hub.
+        split: Split on the hub; null means the one that is usually reported.
         revision: Commit, branch or tag on the hub; null means the newest.
-        limit: Ask so many, the first ones; null means all.
-        template: chatml is a conversation with a system prompt, plain is Question: and Answer:.
-        system: The system prompt of chatml; empty means none.
-        instruction: Text put below every question; empty means none.
-        max_tokens: Most tokens of a solution.
+        limit: Use the first N problems; null means all.
+        template: chatml is a conversation with a system prompt; plain is Question: and Answer:.
+        system: System prompt of chatml; empty means none.
+        instruction: Text appended to every question; empty means none.
+        max_tokens: Maximum number of tokens of a solution.
         stop: Strings that end a solution; null means those of the template.
-        marker: What stands before the answer in a solution without a box.
+        marker: Text before the answer in a solution without a box.
 
     Paper: evaluated without examples, in bf16, with this system prompt and 2,048 tokens.
     """
@@ -65,9 +65,11 @@ class Math(Task):
         marker: str = "####",
     ) -> None:
         if path is not None and (split is not None or revision is not None):
-            raise UserError("task math: split and revision are of the hub, and path is a local file; leave them out")
+            raise UserError(
+                "task math: split and revision apply to the hub, but path is a local file; remove them or path"
+            )
         if not marker:
-            raise UserError("task math: marker cannot be empty; it is what stands before an answer, such as ####")
+            raise UserError("task math: marker is empty; set the text that precedes an answer, such as ####")
         self.dataset, self.path, self.split, self.revision = dataset, path, split, revision
         self.limit, self.template, self.system, self.instruction = limit, template, system, instruction
         self.max_tokens, self.marker = max_tokens, marker
@@ -76,15 +78,15 @@ class Math(Task):
         self._problems: dict[str, MathProblem] = {}
 
     def requests(self) -> Iterator[Request]:
-        self._judge.start()  # a missing package is better known before hours of generation
+        self._judge.start()  # report a missing package before hours of generation
         for problem in self.problems():
             yield Generate(problem.key, self.prompt(problem.question), self.max_tokens, self.stop)
 
     def problems(self) -> list[MathProblem]:
-        """The problems that are asked.
+        """Load the problems on the first call.
 
         Raises:
-            ValueError: If the data is missing or of another form.
+            ValueError: If the data is missing or has another form.
             OSError: If the file or the hub cannot be read.
         """
         if not self._problems:
@@ -95,12 +97,12 @@ class Math(Task):
         return list(self._problems.values())
 
     def prompt(self, question: str) -> str:
-        """The text that a model is given."""
-        asked = question.strip() + (f"\n\n{self.instruction}" if self.instruction else "")
+        """Format a question with the template."""
+        question = question.strip() + (f"\n\n{self.instruction}" if self.instruction else "")
         if self.template == "plain":
-            return f"Question: {asked}\nAnswer:"
+            return f"Question: {question}\nAnswer:"
         system = [("system", self.system)] if self.system else []
-        return chatml([*system, ("user", asked)], open_turn=True)
+        return chatml([*system, ("user", question)], open_turn=True)
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -113,12 +115,12 @@ class Math(Task):
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
         assert isinstance(answer, Completion)
         self.problems()
-        found = find_answer(answer.text, self.marker)
-        verdict = None if found is None else self._judge.compare(self._problems[request.key].answer, found)
+        final = find_answer(answer.text, self.marker)
+        grade = Grade() if final is None else self._judge.compare(self._problems[request.key].answer, final)
         return {
-            "correct": float(verdict is not None and verdict.correct),
+            "correct": float(grade.correct),
             "unfinished": float(not answer.finished),
-            "unparsed": float(verdict is None or not verdict.parsed),
+            "unparsed": float(not grade.parsed),
         }
 
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How surprised a model is by text."""
+"""Loss and perplexity of text, per token, word and byte."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from loopkit.registry import register
 
 @register("task", "perplexity", figures={"loss", "token_ppl", "word_ppl", "bits_per_byte"})
 class Perplexity(Task):
-    """How surprised the model is by the text, per token, per word and per byte.
+    """Loss and perplexity of the text, per token, per word and per byte.
 
         loss          = nll / tokens                nats per token
-        token_ppl     = exp(nll / tokens)           comparable only between models of one tokenizer
+        token_ppl     = exp(nll / tokens)           comparable only between models with the same tokenizer
         word_ppl      = exp(nll / words)
-        bits_per_byte = nll / (ln 2 * bytes)        comparable between tokenizers that lose no text
+        bits_per_byte = nll / (ln 2 * bytes)        comparable between lossless tokenizers
 
-    ``nll`` is summed over the scored tokens, and words and bytes are those which these tokens spell.
+    ``nll`` is summed over the scored tokens; words and bytes are those of the text of these tokens.
     """
 
     def requests(self) -> Iterator[Request]:
@@ -26,8 +26,8 @@ class Perplexity(Task):
 
     def mark(self, request: Request, answer: Answer) -> dict[str, float]:
         assert isinstance(answer, Likelihood)
-        known = {"nll": answer.nll, "tokens": answer.tokens, "words": answer.words, "bytes": answer.bytes}
-        return {name: value for name, value in known.items() if value is not None}
+        values = {"nll": answer.nll, "tokens": answer.tokens, "words": answer.words, "bytes": answer.bytes}
+        return {name: value for name, value in values.items() if value is not None}
 
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:
         nll = math.fsum(mark["nll"] for mark in marks)
@@ -48,7 +48,7 @@ class Perplexity(Task):
 
 
 def _exp(nats: float) -> float:
-    """The exponential, infinite where a float cannot hold it: an untrained depth may cost hundreds of nats."""
+    """Exponential; infinite on overflow, as the loss of an untrained depth may be hundreds of nats."""
     try:
         return math.exp(nats)
     except OverflowError:

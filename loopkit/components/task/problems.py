@@ -1,4 +1,4 @@
-"""Mathematics problems with their answers, from the files and hub datasets that the field uses. No torch."""
+"""Mathematics problems with reference answers, from published files and hub datasets. No torch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class MathProblem:
-    """A question with its answer.
+    """A question with its reference answer.
 
     Args:
-        key: Names it within its split.
+        key: Unique within the split.
         question: The text.
-        answer: What is right, in LaTeX or as a plain number.
+        answer: Reference answer, in LaTeX or as a plain number.
     """
 
     key: str
@@ -37,11 +37,11 @@ class Collection:
     """A published set of problems.
 
     Args:
-        hub: Its name on the hub, and of one of its configurations.
-        config: See ``hub``.
-        split: The split that the field reports.
-        form: What a row must have, in words.
-        read: Question and answer of a row.
+        hub: Name of the dataset on the hub.
+        config: Configuration of the dataset; ``None`` if it has only one.
+        split: The split that is usually reported.
+        form: Description of the required columns, for messages.
+        read: Extracts question and answer from a row.
     """
 
     hub: str
@@ -68,7 +68,7 @@ def _svamp(row: Row) -> tuple[str, str]:
 
 def _asdiv(row: Row) -> tuple[str, str]:
     low = {name.lower(): value for name, value in row.items()}
-    # "7 (apples)", and "3 (boys); 4 (girls)" where two things are asked
+    # "7 (apples)", or "3 (boys); 4 (girls)" for a question with two answers
     parts = [re.sub(r"\([^)]*\)", "", part) for part in low["answer"].split(";")]
     return _two_parts(low["body"], low["question"]), ", ".join(_plain(part) for part in parts)
 
@@ -88,21 +88,21 @@ COLLECTIONS: dict[str, Collection] = {
 
 
 def read_problems(name: str, path: Path | None, split: str | None, revision: str | None) -> Iterator[MathProblem]:
-    """The problems of a collection, in their order.
+    """Read the problems of a collection, in order.
 
     Args:
         name: One of ``COLLECTIONS``.
-        path: A .jsonl, .json or .xml file; ``None``: the hub.
-        split: On the hub; ``None``: the one that the field reports.
+        path: A .jsonl, .json or .xml file; ``None``: read from the hub.
+        split: Split on the hub; ``None``: the one that is usually reported.
         revision: Commit on the hub; ``None``: the newest.
 
     Raises:
-        ValueError: If the data is missing or of another form; the message names cause and remedy.
+        ValueError: If the data is missing or has another form.
         OSError: If the file or the hub cannot be read.
     """
     collection = COLLECTIONS[name]
-    wanted = f"each needs {collection.form}; is this a file of {name}?"
-    where, rows = _of_hub(name, split, revision) if path is None else (str(path), _of_file(path))
+    expected = f"each row needs {collection.form}; check that this is a file of {name}"
+    where, rows = _read_hub(name, split, revision) if path is None else (str(path), _read_file(path))
     number = 0
     for number, row in enumerate(rows, 1):
         try:
@@ -111,32 +111,33 @@ def read_problems(name: str, path: Path | None, split: str | None, revision: str
                 raise UserError("its question or answer is null, or not text")
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             missing = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise UserError(f"{where}: problem {number} is not one of {name} ({missing}); {wanted}") from error
+            raise UserError(f"{where}: problem {number} is not one of {name} ({missing}); {expected}") from error
         yield MathProblem(str(number), question, answer)
     if number == 0:
-        raise UserError(f"{where}: no problems in it; {wanted}")
+        raise UserError(f"{where}: no problems in it; {expected}")
 
 
-def _of_hub(name: str, split: str | None, revision: str | None) -> tuple[str, Iterator[Row]]:
+def _read_hub(name: str, split: str | None, revision: str | None) -> tuple[str, Iterator[Row]]:
     collection = COLLECTIONS[name]
     splits = hub.load_dataset(
         collection.hub, collection.config, revision, f"set the task's path to a local file of {name}"
     )
-    chosen = collection.split if split is None else split
-    if chosen not in splits:
-        raise UserError(f"{collection.hub} has no split {chosen!r}; there are {', '.join(splits)}")
-    return f"{collection.hub}, {chosen}", iter(splits[chosen])
+    split = collection.split if split is None else split
+    if split not in splits:
+        raise UserError(f"{collection.hub} has no split {split!r}; choose one of {', '.join(splits)}")
+    return f"{collection.hub}, {split}", iter(splits[split])
 
 
-def _of_file(path: Path) -> Iterator[Row]:
-    """Rows of a file: JSON lines, a JSON list, or ASDiv's XML."""
+def _read_file(path: Path) -> Iterator[Row]:
+    """Read the rows of JSON lines, a JSON list, or ASDiv's XML."""
     if not path.is_file():
-        raise UserError(f"{path}: there is no such file; give the task a path to a .jsonl, .json or .xml file")
+        raise UserError(f"{path} does not exist; set the path of the task to a .jsonl, .json or .xml file")
     text = "".join(text_lines(path, "json"))
     place = str(path)
     try:
         if path.suffix.lower() == ".xml":
-            yield from ({part.tag: part.text or "" for part in found} for found in _elements(text))
+            problems = ElementTree.fromstring(text).findall(".//Problem")
+            yield from ({part.tag: part.text or "" for part in problem} for problem in problems)
         elif text.lstrip().startswith("["):
             yield from json.loads(text)
         else:
@@ -148,17 +149,12 @@ def _of_file(path: Path) -> Iterator[Row]:
         raise UserError(f"{place}: cannot be read as {path.suffix or 'JSON'} ({error}); download it again") from error
 
 
-def _elements(text: str) -> list[ElementTree.Element]:
-    return ElementTree.fromstring(text).findall(".//Problem")
-
-
 def _two_parts(body: str, question: str) -> str:
-    """The story and what is asked of it; some stories end without a full stop."""
+    """Join story and question; add the full stop that some stories lack."""
     body = body.strip()
     return f"{body}{'' if not body or body[-1] in '.?!' else '.'} {question.strip()}".strip()
 
 
 def _plain(answer: object) -> str:
-    """A number as one writes it: no blanks around it, and integers without a fraction."""
-    text = str(answer).strip()
-    return re.sub(r"(?<=\d)\.0+$", "", text)
+    """Format a number: strip it, and drop a fraction of zeros."""
+    return re.sub(r"(?<=\d)\.0+$", "", str(answer).strip())

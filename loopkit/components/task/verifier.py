@@ -1,7 +1,7 @@
-"""The process in which answers are compared: ``python -P verifier.py``, one JSON object a line in, one out.
+"""The process that compares answers: ``python -P verifier.py``; reads and writes one JSON object per line.
 
-It imports nothing of loopkit. Its main thread is where math-verify's alarms work, and whoever started it can end it
-when they do not. No torch.
+It imports nothing from loopkit. math-verify's alarms work only in a main thread; ``Judge`` kills the process if they
+do not fire. No torch.
 """
 
 from __future__ import annotations
@@ -13,66 +13,64 @@ import re
 import sys
 from typing import Any
 
-from loopkit.errors import UserError
-
 _WORDS = re.compile(r"\(?[A-Za-z][A-Za-z -]*\)?")
 
 MEMORY = 4 * 2**30
-"""Bytes that it may take: a power tower is answered with an error, not with a machine that swaps."""
+"""Memory limit in bytes: a power tower fails instead of making the machine swap."""
 
 
-def compare(gold: str, answer: str, seconds: int) -> dict[str, bool]:
-    """Whether an answer can be read, and whether it is worth the same as the right one.
+def compare(gold: str, answer: str, seconds: int) -> dict[str, Any]:
+    """Check whether an answer can be parsed and equals the reference, or return an error.
 
     Args:
-        gold: What is right, as a formula.
-        answer: What was said, as a formula.
-        seconds: How long each of reading and comparing may take.
+        gold: Reference answer, as a formula.
+        answer: The model's answer, as a formula.
+        seconds: Time limit of each parse and comparison.
     """
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     config = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
-    # a word is a product of letters to the parser, unless it is said to be text as the right one is
-    words = [rf"\text{{{answer}}}"] if _WORDS.fullmatch(answer) and r"\text" in gold else []
-    right, *forms = (
+    # the parser reads a word as a product of letters, unless it is marked as text like the reference
+    as_text = [rf"\text{{{answer}}}"] if _WORDS.fullmatch(answer) and r"\text" in gold else []
+    reference, *forms = (
         parse(rf"$\boxed{{{text}}}$", extraction_config=config, parsing_timeout=seconds)
-        for text in (gold, answer, *words)
+        for text in (gold, answer, *as_text)
     )
-    if not right:
-        raise UserError(f"math-verify cannot read {gold!r}, which is said to be right")
-    correct = any(form and verify(right, form, timeout_seconds=seconds) for form in forms)
-    # what was not understood comes back as the text that it was
+    if not reference:
+        return {"error": f"math-verify cannot read the reference answer {gold!r}"}
+    correct = any(form and verify(reference, form, timeout_seconds=seconds) for form in forms)
+    # parse returns text that it cannot parse as a string
     return {"parsed": correct or any(not isinstance(part, str) for part in forms[0]), "correct": correct}
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     logging.disable(logging.CRITICAL)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     out = sys.stdout
-    sys.stdout = sys.stderr  # what libraries print is no answer
+    sys.stdout = sys.stderr  # keep what libraries print out of the answers
 
-    def say(record: dict[str, Any]) -> None:
+    def reply(record: dict[str, Any]) -> None:
         out.write(json.dumps(record) + "\n")
         out.flush()
 
     try:
         compare("1", "1", 0)
     except ImportError as error:
-        say({"error": str(error)})
+        reply({"error": str(error)})
         return
-    say({"ready": True})
+    reply({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            say(compare(request["gold"], request["answer"], request["seconds"]))
+            reply(compare(request["gold"], request["answer"], request["seconds"]))
         except MemoryError:
-            say({"parsed": False, "correct": False})
+            reply({"parsed": False, "correct": False})
         except Exception as error:
-            say({"error": f"{type(error).__name__}: {error}"})
+            reply({"error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How text becomes numbers: the contract of a tokenizer, and how one is read back from a folder. No torch."""
+"""The contract of a tokenizer, and loading one from a folder. No torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Lost:
-    """Characters of a text that decoding its tokens would not give back.
+    """Number of characters of a text that decoding its tokens does not restore.
 
     Args:
-        unknown: Characters inside of tokens that became the unknown token.
-        dropped: Characters that became no token at all, or come back as others, such as small letters for capitals.
+        unknown: Characters that are encoded as the unknown token.
+        dropped: Characters that are in no token, or decoded to others, such as lowercase letters.
     """
 
     unknown: int = 0
@@ -34,7 +34,7 @@ class Lost:
 
 
 def altered(text: str, back: str) -> int:
-    """How many characters it takes, at the least, to turn ``text`` into ``back``: 0 only where they are equal."""
+    """Count the characters by which two texts differ, as bags of characters; 0 if and only if they are equal."""
     if text == back:
         return 0
     before, after = Counter(text), Counter(back)
@@ -42,21 +42,20 @@ def altered(text: str, back: str) -> int:
 
 
 class Tokenizer(ABC):
-    """Text to token numbers and back.
+    """Converts text to token ids and back.
 
     Args:
-        size: Number of tokens; numbers run from 0 to ``size - 1``.
-        pad: Number of the padding token; ``None``: there is none.
-        bos: Number of the token that starts a text; ``None``: there is none.
-        eos: Number of the token that ends a text, and generation; ``None``: there is none.
-        unknown: Number of the token for text that has no other; ``None``: there is none.
-        other_ends: Tokens other than ``eos`` that end a text as well.
-        fit_on: Splits that ``fit`` learns from; empty where the vocabulary is fixed.
-        fit_joins: Whether ``fit`` receives the texts that will be encoded, with what joins the documents of a stream;
-            else each document alone.
-        separable: Whether cutting a text between a letter or digit and the blank or end of line after it, and encoding
-            both parts, always gives what encoding the whole gives. Long streams are then encoded piece by piece; else
-            each document is encoded by itself.
+        size: Number of tokens; ids are 0 to ``size - 1``.
+        pad: Id of the padding token, or ``None``.
+        bos: Id of the token that starts a text, or ``None``.
+        eos: Id of the token that ends a text and generation, or ``None``.
+        unknown: Id of the unknown token, or ``None``.
+        other_ends: Ids of other tokens that end a text and generation.
+        fit_on: Splits to fit the vocabulary on; empty if it is fixed.
+        fit_joins: Whether ``fit`` receives a stream with the joins between its documents; else each document
+            separately.
+        separable: Whether a text may be cut between a letter or digit and the space or end of line after it, without
+            changing its tokens. Long streams are then encoded in pieces; else each document is encoded at once.
     """
 
     size: int
@@ -71,22 +70,22 @@ class Tokenizer(ABC):
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Every token that ends a text, ``eos`` first; generation stops at each of them."""
+        """All tokens that end a text and generation, ``eos`` first."""
         first = () if self.eos is None else (self.eos,)
         return tuple(dict.fromkeys((*first, *self.other_ends)))
 
-    def fit(self, texts: Iterable[str]) -> None:  # noqa: B027  (a fixed vocabulary has nothing to learn)
-        """Learn the vocabulary; nothing to do where it is fixed."""
+    def fit(self, texts: Iterable[str]) -> None:  # noqa: B027  (optional)
+        """Fit the vocabulary; does nothing by default."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token numbers of each text.
+        """Encode texts.
 
         Shapes: one integer array ``[tokens]`` per text.
         """
 
     def encode_literal(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The same, except that the text of a special token is text; nothing else where texts never become such tokens.
+        """Encode texts, with special tokens in them as plain text; by default the same as ``encode``.
 
         Shapes: one integer array ``[tokens]`` per text.
         """
@@ -94,27 +93,27 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """The text of token numbers; special tokens, the unknown one among them, are left out unless ``special``."""
+        """Decode token ids; special tokens, including the unknown one, are omitted unless ``special``."""
 
     def lost(self, text: str) -> Lost:
-        """What encoding ``text`` loses, judged by decoding it; a tokenizer that can tell faster overrides this."""
+        """Count what encoding ``text`` loses, by decoding it; override for a faster method."""
         return Lost(dropped=altered(text, self.decode(self.encode([text])[0].tolist())))
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Everything that ``restore`` needs, as plain JSON values."""
+        """Return everything that ``restore`` needs, as plain JSON values."""
 
     @classmethod
     @abstractmethod
     def restore(cls, state: dict[str, Any]) -> Self:
-        """The tokenizer that had this ``state``."""
+        """Build the tokenizer from its ``state``."""
 
     def published(self) -> dict[str, Any]:
-        """The files that say this tokenizer in Hugging Face form, as name to JSON value; none where nothing can."""
+        """Return the files of this tokenizer in Hugging Face format, name to JSON value; empty if not supported."""
         return {}
 
     def fingerprint(self) -> str:
-        """Digest of the content: equal exactly where encoding is."""
+        """Compute a digest: equal if and only if the encoding is equal."""
         return hashlib.sha256(json.dumps([self._type, self.state()], sort_keys=True).encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -125,7 +124,7 @@ class Tokenizer(ABC):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a tokenizer of this class that ``save`` wrote."""
+        """Load a tokenizer of this class from the folder that ``save`` wrote."""
         return cls.restore(_read(folder)["state"])
 
     @property
@@ -133,19 +132,19 @@ class Tokenizer(ABC):
         return str(type(self).registration.name)  # type: ignore[attr-defined]
 
 
-def load_tokenizer(folder: Path, known: Spec | None = None) -> Tokenizer:
-    """Read a tokenizer of any type from the folder that ``save`` wrote it to.
+def load_tokenizer(folder: Path, spec: Spec | None = None) -> Tokenizer:
+    """Load a tokenizer of any type from the folder that ``save`` wrote.
 
     Args:
         folder: The folder.
-        known: The recipe's choice, for one that comes from a file of the recipe's own.
+        spec: The recipe's tokenizer, whose type may be registered only by a plugin file of the recipe.
 
     Raises:
-        UserError: If there is none.
-        ValueError: If the file is damaged or of a newer format.
+        UserError: If there is no tokenizer, or its file is damaged or of another format.
     """
     name = _read(folder)["type"]
-    spec = known if known is not None and known.schema.name == name else Spec("tokenizer", name)
+    if spec is None or spec.schema.name != name:
+        spec = Spec("tokenizer", name)
     loaded: Tokenizer = spec.target.load(folder)  # type: ignore[attr-defined]
     return loaded
 
@@ -153,7 +152,7 @@ def load_tokenizer(folder: Path, known: Spec | None = None) -> Tokenizer:
 def _read(folder: Path) -> dict[str, Any]:
     file = folder / FILE
     if not file.is_file():
-        raise UserError(f"{folder} has no tokenizer ({FILE}); it is written beside a run's recipe")
+        raise UserError(f"{folder} has no tokenizer ({FILE}); set the folder of a run, which contains one")
     try:
         with file_errors(file, "read"):
             record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Every byte a token: nothing to fit, nothing unknown, nothing lost."""
+"""A lossless tokenizer of UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from loopkit.registry import register
 
 @register("tokenizer", "bytes")
 class Bytes(Tokenizer):
-    """The bytes of UTF-8, then padding, beginning and end: 259 tokens.
+    """The bytes of UTF-8, then pad, bos and eos: 259 tokens.
 
-    Decoding shows a character that was cut in two as U+FFFD.
+    Incomplete characters are decoded as U+FFFD.
     """
 
     size = 259
@@ -29,9 +29,9 @@ class Bytes(Tokenizer):
         return [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16) for text in texts]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        shown = {256: "<pad>", 257: "<bos>", 258: "<eos>"} if special else {}
-        found = b"".join(bytes([i]) if i < 256 else shown.get(i, "").encode() for i in map(int, ids))
-        return found.decode(errors="replace")
+        names = {256: b"<pad>", 257: b"<bos>", 258: b"<eos>"} if special else {}
+        text = b"".join(bytes([i]) if i < 256 else names.get(i, b"") for i in map(int, ids))
+        return text.decode(errors="replace")
 
     def lost(self, text: str) -> Lost:
         return Lost()

@@ -1,4 +1,4 @@
-"""Every character a token."""
+"""A tokenizer of characters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Characters(Counting):
     """The characters of the training text, most frequent first; others are unknown.
 
     Args:
-        max_size: Largest vocabulary, with the four special tokens; null for no limit.
-        min_count: Characters that occur less often in the fitted text become unknown.
-        fit_on: Splits that the characters are counted on.
+        max_size: Maximum vocabulary size, including the four special tokens; null for no limit.
+        min_count: Minimum number of occurrences; less frequent characters are unknown.
+        fit_on: Splits to count the characters on.
     """
 
     separable = True
@@ -36,7 +36,7 @@ class Characters(Counting):
         return text
 
     def lost(self, text: str) -> Lost:
-        return Lost(unknown=sum(self._numbers[character] == UNKNOWN for character in text))
+        return Lost(unknown=sum(self._ids[character] == UNKNOWN for character in text))
 
     def options(self) -> dict[str, Any]:
         return {"max_size": self.max_size, "min_count": self.min_count, "fit_on": list(self.fit_on)}

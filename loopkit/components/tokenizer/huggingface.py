@@ -17,13 +17,13 @@ from loopkit.registry import register
 if TYPE_CHECKING:
     import tokenizers
 
-PROBE = (
+SAMPLE = (
     'The Café\'s 12,345 naïve  words_of\tßtraße…\n\n  x=[1]; "日本語" \u200b🙂 end .\n'
     "cafe\u0301 \ufb01n \u1112\u1161\u11ab \uff21 I\u0130 don 't \r\n do n't\n"
 )
-"""Text that comes back changed from a tokenizer that normalises, lowercases, strips or cleans up."""
+"""Text that a tokenizer which normalizes, lowercases, strips or cleans up does not restore."""
 ROLES = ("pad", "bos", "eos", "unknown")
-_USUAL = {
+_DEFAULT_TOKENS = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
     "bos": ("<s>", "<bos>", "[CLS]", "<|begin_of_text|>", "<|startoftext|>"),
     "eos": ("</s>", "<eos>", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
@@ -33,24 +33,23 @@ _USUAL = {
 
 @register("tokenizer", "huggingface", exactly_one=("path", "name"))
 class HuggingFace(Tokenizer):
-    """The tokenizer of a published model; special tokens are never added, and their text in a document becomes them.
+    """The tokenizer of a published model.
 
-    It stays text in what a source marks as literal, such as the problems and solutions of a conversation.
-
-    Which tokens pad, begin and end is read from tokenizer_config.json beside the file, else from the usual names;
-    the options below go before both.
+    No special tokens are added. Special tokens in the text of a document are encoded as such, except in literal parts,
+    such as the problems and solutions of a conversation. Pad, bos and eos are those of the options, else of
+    tokenizer_config.json in the same folder, else of their usual names.
 
     Args:
         path: A tokenizer.json, or a folder with one.
         name: Name on the hub, as owner/name, instead of a path.
         revision: Commit, branch or tag on the hub; null for the newest.
-        pad: Text of the token that pads.
-        bos: Text of the token that begins a text.
+        pad: Text of the padding token.
+        bos: Text of the token that starts a text.
         eos: Text of the token that ends a text.
-        other_ends: Texts of further tokens that end a text, as some published models have several.
+        other_ends: Other tokens that end a text, for models that have several.
 
     Raises:
-        ValueError: If the file is no tokenizer, or has no token of a given name.
+        UserError: If the file is not a tokenizer, or a token does not exist.
     """
 
     def __init__(
@@ -70,16 +69,18 @@ class HuggingFace(Tokenizer):
         try:
             with file_errors(files["tokenizer.json"], "read"):
                 inner = json.loads(files["tokenizer.json"].read_text(encoding="utf-8"))
-            self._set(inner, _roles(inner, files.get("tokenizer_config.json"), {"pad": pad, "bos": bos, "eos": eos}))
-            self.other_ends = _numbers_of(_vocabulary(inner), other_ends or ())
+            self._set(
+                inner, _find_roles(inner, files.get("tokenizer_config.json"), {"pad": pad, "bos": bos, "eos": eos})
+            )
+            self.other_ends = _token_ids(_vocabulary(inner), other_ends or ())
         except UnicodeDecodeError as error:
-            raise UserError(f"{files['tokenizer.json']}: not UTF-8 text; name a tokenizer.json") from error
+            raise UserError(f"{files['tokenizer.json']}: not UTF-8 text; set a tokenizer.json") from error
         except json.JSONDecodeError as error:
-            raise UserError(f"{files['tokenizer.json']}: not JSON ({error}); name a tokenizer.json") from error
+            raise UserError(f"{files['tokenizer.json']}: not JSON ({error}); set a tokenizer.json") from error
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        found = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=self._dtype) for encoding in found]
+        encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=self._dtype) for encoding in encodings]
 
     def encode_literal(self, texts: Sequence[str]) -> list[np.ndarray]:
         self._inner.encode_special_tokens = True
@@ -89,7 +90,7 @@ class HuggingFace(Tokenizer):
             self._inner.encode_special_tokens = False
 
     def token(self, number: int) -> str | None:
-        """The text of one token, as ``eos`` and the like name it; ``None`` where there is none."""
+        """Return the text of a token; ``None`` if there is no token with this id."""
         return self._inner.id_to_token(number)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
@@ -113,7 +114,7 @@ class HuggingFace(Tokenizer):
 
     def state(self) -> dict[str, Any]:
         state = {"tokenizer": json.loads(self._inner.to_str()), "roles": {role: getattr(self, role) for role in ROLES}}
-        # absent where there is none: a tokenizer keeps the fingerprint that it had before there could be any
+        # omitted if empty, so that fingerprints of earlier versions remain valid
         return state | ({"other_ends": list(self.other_ends)} if self.other_ends else {})
 
     @classmethod
@@ -135,13 +136,13 @@ class HuggingFace(Tokenizer):
         self.size = max(self._inner.get_vocab().values()) + 1
         self.pad, self.bos, self.eos, self.unknown = (roles[role] for role in ROLES)
         self._dtype = np.uint16 if self.size <= 2**16 else np.uint32
-        whole, *parts = (list(map(int, ids)) for ids in self.encode([PROBE, *_cut(PROBE)]))
-        self.separable = whole == [number for part in parts for number in part]
-        self._lossless = self.unknown not in whole and self.decode(whole) == PROBE
+        ids, *parts = (array.tolist() for array in self.encode([SAMPLE, *_cut(SAMPLE)]))
+        self.separable = ids == [number for part in parts for number in part]
+        self._lossless = self.unknown not in ids and self.decode(ids) == SAMPLE
 
 
 def _cut(text: str) -> list[str]:
-    """The text cut before every blank and end of line that follows a letter or digit."""
+    """Cut a text before every space and end of line that follows a letter or digit."""
     cuts = [i for i in range(1, len(text)) if text[i - 1].isalnum() and text[i] in " \n"]
     return [text[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
@@ -150,7 +151,7 @@ def _local(path: Path) -> dict[str, Path]:
     folder = path if path.is_dir() else path.parent
     file = folder / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        raise UserError(f"data.tokenizer.path: {file} does not exist; give a tokenizer.json or a folder with one")
+        raise UserError(f"data.tokenizer.path: {file} does not exist; set it to a tokenizer.json or a folder with one")
     config = folder / "tokenizer_config.json"
     return {"tokenizer.json": file} | ({"tokenizer_config.json": config} if config.is_file() else {})
 
@@ -170,35 +171,37 @@ def _from_hub(name: str, revision: str | None) -> dict[str, Path]:
             config = "tokenizer_config.json"
             files[config] = huggingface_hub.hf_hub_download(name, config, revision=revision)
         except EntryNotFoundError:
-            pass  # an old repository, or a cache without it; the usual names serve
+            pass  # an old repository, or a cache without it; fall back to the usual names
     return {key: Path(file) for key, file in files.items()}
 
 
-def _roles(inner: Mapping[str, Any], config: Path | None, given: Mapping[str, str | None]) -> dict[str, int | None]:
-    """Numbers of the special tokens: as given, else as configured, else by their usual names."""
+def _find_roles(
+    inner: Mapping[str, Any], config: Path | None, options: Mapping[str, str | None]
+) -> dict[str, int | None]:
+    """Return the ids of the special tokens: from the options, else the configuration, else their usual names."""
     numbers = _vocabulary(inner)
     configured = json.loads(config.read_text(encoding="utf-8")) if config else {}
     roles: dict[str, int | None] = {}
     for role in ROLES:
-        token = given.get(role)
+        token = options.get(role)
         if token is not None and token not in numbers:
-            raise UserError(f"data.tokenizer.{role}: the tokenizer has no token {token!r}")
+            raise UserError(f"data.tokenizer.{role}: the tokenizer has no token {token!r}; set one of its tokens")
         stated = configured.get("unk_token" if role == "unknown" else f"{role}_token")
         stated = stated.get("content") if isinstance(stated, dict) else stated
-        names = [token] if token is not None else [stated] if stated in numbers else list(_USUAL[role])
+        names = [token] if token is not None else [stated] if stated in numbers else list(_DEFAULT_TOKENS[role])
         roles[role] = next((numbers[name] for name in names if name in numbers), None)
     return roles
 
 
 def _vocabulary(inner: Mapping[str, Any]) -> dict[str, int]:
-    """Numbers of all tokens, by text."""
+    """Return the ids of all tokens, by text."""
     vocabulary = inner.get("model", {}).get("vocab")
     numbers = dict(vocabulary) if isinstance(vocabulary, dict) else {}
     return numbers | {token["content"]: token["id"] for token in inner.get("added_tokens", ())}
 
 
-def _numbers_of(numbers: Mapping[str, int], texts: Sequence[str]) -> tuple[int, ...]:
+def _token_ids(numbers: Mapping[str, int], texts: Sequence[str]) -> tuple[int, ...]:
     for text in texts:
         if text not in numbers:
-            raise UserError(f"data.tokenizer.other_ends: the tokenizer has no token {text!r}")
+            raise UserError(f"data.tokenizer.other_ends: the tokenizer has no token {text!r}; set tokens that it has")
     return tuple(numbers[text] for text in texts)

@@ -1,4 +1,4 @@
-"""Token numbers written out: for a model that comes without a tokenizer."""
+"""Token ids as text, for a model without a tokenizer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from loopkit.registry import register
 
 @register("tokenizer", "numbers")
 class Numbers(Tokenizer):
-    """Text that is token numbers with blanks between them, such as ``17 4 4``; whatever else is an error.
+    """Text that consists of token ids separated by whitespace, such as ``17 4 4``; other text is an error.
 
     Args:
-        size: Number of tokens; numbers run from 0 to size - 1.
+        size: Number of tokens; ids are 0 to size - 1.
         ends: Tokens that end a text.
     """
 
@@ -48,6 +48,6 @@ class Numbers(Tokenizer):
         if word.isascii() and word.isdigit() and int(word) < self.size:
             return int(word)
         raise UserError(
-            f"data.tokenizer: {word[:40]!r} is no token number from 0 to {self.size - 1}; this tokenizer reads numbers "
-            "alone, so give such a text, or the tokenizer that belongs to the model"
+            f"data.tokenizer: {word[:40]!r} is not a token id from 0 to {self.size - 1}; write the text as ids, or set "
+            "the tokenizer of the model"
         )

@@ -1,4 +1,4 @@
-"""Words, runs of whitespace and signs, found by a regular expression."""
+"""A tokenizer of the matches of a regular expression: words, runs of whitespace and punctuation."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ PATTERN = r"\s+|[A-Za-z0-9_]+|[^\w\s]"
 
 @register("tokenizer", "regex", paper="arXiv:2606.24898", before={"fit_joins": False})
 class Regex(Counting):
-    r"""Every match of a pattern is a token; the most frequent ones of the training text have a number.
+    r"""Every match of a pattern is a token; the vocabulary is the most frequent tokens of the training text.
 
-    With the default pattern each run of whitespace is one token, so about every second token is easy to predict: never
-    compare its perplexity per token with one per word.
+    With the default pattern each run of whitespace is a token, so about every second token is easy to predict: do not
+    compare perplexity per token with perplexity per word.
 
     Args:
-        pattern: Python regular expression without groups that capture.
-        max_size: Largest vocabulary, with the four special tokens; null for no limit.
-        min_count: Tokens that occur less often in the fitted text become unknown.
-        fit_on: Splits that the vocabulary is counted on.
-        fit_joins: Count on the text that is encoded, with what the source puts between documents; false counts each
-            document alone, so that a join that occurs nowhere else is unknown.
-        unmatched: What becomes of characters that the pattern does not match, such as letters with accents: keep makes
-            each a token of its own, drop makes it vanish.
+        pattern: Python regular expression without capturing groups.
+        max_size: Maximum vocabulary size, including the four special tokens; null for no limit.
+        min_count: Minimum number of occurrences; less frequent tokens are unknown.
+        fit_on: Splits to count the tokens on.
+        fit_joins: Count on the text as it is encoded, with the joins between documents; false counts each document
+            separately, so that a join that occurs nowhere else is unknown.
+        unmatched: How to handle characters that the pattern does not match, such as letters with accents: keep makes
+            each a token, drop removes it.
 
     Raises:
-        ValueError: If the pattern is no regular expression, captures groups, or matches the empty text.
+        UserError: If the pattern is not a regular expression, captures groups, or matches the empty string.
 
-    Paper: there the vocabulary is counted on train and validation, document by document, and unmatched characters
-    vanish; our defaults do none of these.
+    Paper: counts the vocabulary on train and validation, document by document, and drops unmatched characters; our
+    defaults differ in all three.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Regex(Counting):
 
     def lost(self, text: str) -> Lost:
         tokens = self.cut(text)
-        unknown = sum(len(token) for token in tokens if self._numbers[token] == UNKNOWN)
+        unknown = sum(len(token) for token in tokens if self._ids[token] == UNKNOWN)
         return Lost(unknown, len(text) - sum(map(len, tokens)))
 
     def options(self) -> dict[str, Any]:
@@ -77,11 +77,11 @@ class Regex(Counting):
 def _compile(pattern: str, unmatched: str) -> re.Pattern[str]:
     option = f"data.tokenizer.pattern: {pattern!r}"
     try:
-        alone, catching = re.compile(pattern), re.compile(rf"(?:{pattern})|[\s\S]")
+        finder, finder_of_all = re.compile(pattern), re.compile(rf"(?:{pattern})|[\s\S]")
     except re.error as error:
-        raise UserError(f"{option} is no regular expression: {error}") from error
-    if alone.groups:
-        raise UserError(f"{option} captures groups; write (?:...) in place of (...)")
-    if any("" in alone.findall(probe) for probe in ("", "a b", "\n.")):
-        raise UserError(f"{option} matches the empty text; let every alternative take a character")
-    return catching if unmatched == "keep" else alone
+        raise UserError(f"{option} is not a regular expression ({error}); correct it") from error
+    if finder.groups:
+        raise UserError(f"{option} captures groups; write (?:...) instead of (...)")
+    if any("" in finder.findall(text) for text in ("", "a b", "\n.")):
+        raise UserError(f"{option} matches the empty string; make every alternative match a character")
+    return finder_of_all if unmatched == "keep" else finder

@@ -1,4 +1,4 @@
-"""What tokenizers that learn their vocabulary by counting have in common."""
+"""The base class of tokenizers whose vocabulary is fitted by counting."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD, BOS, EOS, UNKNOWN = range(len(SPECIAL))
 
 
-class _Numbers(dict[str, int]):
-    """Token to number, where what is not there is the unknown token."""
+class _Ids(dict[str, int]):
+    """Ids by token; other tokens map to the unknown token."""
 
     def __missing__(self, token: str) -> int:
         return UNKNOWN
 
 
 class Counting(Tokenizer):
-    """A tokenizer whose vocabulary is the special tokens, then what it counted, most frequent first.
+    """A tokenizer whose vocabulary is the special tokens, then the counted tokens, most frequent first.
 
     Args:
-        fit_on: Splits that the vocabulary is counted on.
-        max_size: Largest vocabulary, special tokens included; ``None`` for no limit.
-        min_count: Tokens seen less often become unknown.
+        fit_on: Splits to count the tokens on.
+        max_size: Maximum vocabulary size, including special tokens; ``None`` for no limit.
+        min_count: Minimum number of occurrences; less frequent tokens are unknown.
 
     Raises:
-        ValueError: If there is no split to count on, or no room beside the special tokens.
+        UserError: If ``fit_on`` is empty, or ``max_size`` holds only the special tokens.
     """
 
     pad, bos, eos, unknown = PAD, BOS, EOS, UNKNOWN
@@ -39,11 +39,11 @@ class Counting(Tokenizer):
     def __init__(self, fit_on: Sequence[str], max_size: int | None, min_count: int) -> None:
         if not fit_on:
             raise UserError(
-                "data.tokenizer.fit_on is empty; name the splits that the vocabulary is counted on, such as [train]"
+                "data.tokenizer.fit_on is empty; set the splits to count the vocabulary on, such as [train]"
             )
         if max_size is not None and max_size <= len(SPECIAL):
             raise UserError(
-                f"data.tokenizer.max_size is {max_size}, and {len(SPECIAL)} of it are {' '.join(SPECIAL)}; "
+                f"data.tokenizer.max_size is {max_size}, but {' '.join(SPECIAL)} already need {len(SPECIAL)}; "
                 f"set at least {len(SPECIAL) + 1}"
             )
         self.fit_on = tuple(fit_on)
@@ -52,31 +52,31 @@ class Counting(Tokenizer):
         self._set(SPECIAL)
 
     def cut(self, text: str) -> Sequence[str]:
-        """The tokens of a text as text, before the vocabulary is asked."""
+        """Split a text into tokens, as text."""
         raise NotImplementedError
 
     def options(self) -> dict[str, Any]:
-        """The constructor's options, to build it again."""
+        """Return the options of the constructor."""
         raise NotImplementedError
 
     def fit(self, texts: Iterable[str]) -> None:
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(self.cut(text))
-        for special in SPECIAL:  # text that looks like a special token is that token
+        for special in SPECIAL:  # special tokens in the text already have ids
             counts.pop(special, None)
-        kept = [token for token, count in counts.items() if count >= self.min_count]
-        if not kept:
+        frequent = [token for token, count in counts.items() if count >= self.min_count]
+        if not frequent:
             raise UserError(
                 f"no token occurs {self.min_count} times in {', '.join(self.fit_on)}; lower data.tokenizer.min_count"
             )
-        kept.sort(key=lambda token: (-counts[token], token))
-        room = None if self.max_size is None else self.max_size - len(SPECIAL)
-        self._set([*SPECIAL, *kept[:room]])
+        frequent.sort(key=lambda token: (-counts[token], token))
+        limit = None if self.max_size is None else self.max_size - len(SPECIAL)
+        self._set([*SPECIAL, *frequent[:limit]])
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        number = self._numbers.__getitem__
-        return [np.array(list(map(number, self.cut(text))), dtype=self._dtype) for text in texts]
+        token_id = self._ids.__getitem__
+        return [np.array(list(map(token_id, self.cut(text))), dtype=self._dtype) for text in texts]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return "".join(self.tokens[i] for i in ids if special or i >= len(SPECIAL))
@@ -93,5 +93,5 @@ class Counting(Tokenizer):
     def _set(self, tokens: Sequence[str]) -> None:
         self.tokens = list(tokens)
         self.size = len(self.tokens)
-        self._numbers = _Numbers((token, number) for number, token in enumerate(self.tokens))
+        self._ids = _Ids((token, number) for number, token in enumerate(self.tokens))
         self._dtype = np.uint16 if self.size <= 2**16 else np.uint32

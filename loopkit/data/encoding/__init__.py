@@ -1,1 +1,1 @@
-"""Text encoded once: the token store, its cache, and the identity of data."""
+"""Encode text once: the token store, its cache, and the identity of data."""

@@ -1,7 +1,7 @@
-"""A cache of folders: each appears whole, is checked before it is used, and is built once by many processes.
+"""A cache of folders: published atomically, verified before use, and built once by concurrent processes.
 
-The root is ``LOOPKIT_CACHE``, else ``loopkit`` in the XDG cache folder. An entry is named by a digest of all that it
-depends on, so nothing in the cache is ever out of date; it may be deleted at any time when no run is starting.
+The root is ``LOOPKIT_CACHE``, else ``loopkit`` in the XDG cache folder. The name of an entry is a digest of all its
+inputs, so entries never go stale. The cache may be deleted at any time when no run is starting.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A folder of the cache that was found whole.
+    """A verified folder of the cache.
 
     Args:
-        folder: Where it is.
-        facts: What its builder returned.
+        folder: Its path.
+        facts: The return value of its builder.
     """
 
     folder: Path
@@ -42,55 +42,54 @@ class CacheEntry:
 
 
 class Damaged(UserError):
-    """An entry whose files are not those that were written."""
+    """The files of an entry differ from its manifest."""
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """The cache folder: as given, else ``LOOPKIT_CACHE``, else ``loopkit`` in the user's cache folder."""
+    """Return ``cache`` if set, else ``LOOPKIT_CACHE``, else ``loopkit`` in the user's cache folder."""
     if cache is not None:
         return cache
-    if own := os.environ.get("LOOPKIT_CACHE"):
-        return Path(own).expanduser()
+    if path := os.environ.get("LOOPKIT_CACHE"):
+        return Path(path).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "loopkit"
 
 
 def digest(*parts: Any) -> str:
-    """Name of the entry that depends on these JSON values and on nothing else."""
-    # what \w and isspace() mean depends on the version of Unicode that this Python has
+    """Compute the name of the entry that depends on these JSON values."""
+    # the meaning of \w and isspace() depends on the Unicode version of this Python
     versions = [FORMAT, unicodedata.unidata_version]
     return hashlib.sha256(json.dumps([*versions, *parts], sort_keys=True).encode()).hexdigest()[:32]
 
 
 def entry(shelf: Path, name: str, what: str, build: Callable[[Path], dict[str, Any]]) -> CacheEntry:
-    """The entry of this name, built now if it is missing or damaged.
+    """Return the entry of this name; build it if it is missing or damaged.
 
-    Processes that ask at the same time wait for the first one and share what it built. What a killed process left half
-    done is removed.
+    Concurrent processes wait for the first one and share its result. Partial folders of killed processes are removed.
 
     Args:
-        shelf: Folder of the entries of one sort.
-        name: Digest of everything that the entry depends on.
-        what: What it holds, for messages.
+        shelf: Folder of the entries of one kind.
+        name: Digest of all inputs of the entry.
+        what: Description of the entry, for messages.
         build: Fills an empty folder with files and returns facts about them, as JSON values.
 
     Raises:
-        FileError: If the cache cannot be written, and the entry is not there.
+        FileError: If the entry is missing and the cache cannot be written.
     """
-    found = _whole(shelf, name)
-    if isinstance(found, CacheEntry):
-        return found
-    with _alone(shelf, name) as locked:
-        found = _whole(shelf, name)
-        if isinstance(found, CacheEntry):
-            return found
-        if found is not None:
-            message = f"the cached {what} in {shelf / name} is damaged ({found}) and is built again"
+    result = _load(shelf, name)
+    if isinstance(result, CacheEntry):
+        return result
+    with _entry_lock(shelf, name) as locked:
+        result = _load(shelf, name)
+        if isinstance(result, CacheEntry):
+            return result
+        if result is not None:
+            message = f"the cached {what} in {shelf / name} is damaged ({result}) and is built again"
             warnings.warn(message, DataWarning, stacklevel=3)
-        return _built(shelf, name, build, tidy=locked)
+        return _build(shelf, name, build, remove_partial=locked)
 
 
-def _whole(shelf: Path, name: str) -> CacheEntry | Damaged | None:
+def _load(shelf: Path, name: str) -> CacheEntry | Damaged | None:
     folder = shelf / name
     if not folder.is_dir():
         return None
@@ -100,10 +99,10 @@ def _whole(shelf: Path, name: str) -> CacheEntry | Damaged | None:
         return error
 
 
-def _built(shelf: Path, name: str, build: Callable[[Path], dict[str, Any]], tidy: bool) -> CacheEntry:
-    with _cache_errors(shelf, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)):  # building may meet other errors of its own
-        for left_over in shelf.glob(f".{name}.partial-*") if tidy else ():
-            remove_folder(left_over)
+def _build(shelf: Path, name: str, build: Callable[[Path], dict[str, Any]], remove_partial: bool) -> CacheEntry:
+    with _cache_errors(shelf, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)):  # ``build`` may raise other errors
+        for abandoned in shelf.glob(f".{name}.partial-*") if remove_partial else ():
+            remove_folder(abandoned)
         partial = Path(tempfile.mkdtemp(prefix=f".{name}.partial-", dir=shelf))
         try:
             facts = build(partial)
@@ -115,7 +114,7 @@ def _built(shelf: Path, name: str, build: Callable[[Path], dict[str, Any]], tidy
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
-    """List the files of a folder with their sizes and SHA-256, beside facts about them."""
+    """Write a manifest: facts, and the sizes and SHA-256 of the files of a folder."""
     files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(folder.iterdir())}
     body = {"format": FORMAT, "facts": facts, "files": files}
     text = json.dumps(body | {"sha256": _body_sha256(body)}, indent=1)
@@ -123,10 +122,10 @@ def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The facts of a folder, once every byte of its files and of the manifest has been checked.
+    """Verify the manifest and every file of a folder, and return its facts.
 
     Raises:
-        Damaged: If anything is not as it was written; names the file.
+        Damaged: If a file differs from the manifest.
     """
     try:
         body = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -135,20 +134,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{MANIFEST}: {error}") from error
     if stated != _body_sha256(body):
         raise Damaged(f"{MANIFEST}: its checksum differs")
-    for name, wanted in body["files"].items():
+    for name, expected in body["files"].items():
         file = folder / name
         if not file.is_file():
             raise Damaged(f"{name} is missing")
-        if file.stat().st_size != wanted["size"]:
-            raise Damaged(f"{name} has {file.stat().st_size} bytes, not {wanted['size']}")
-        if _sha256(file) != wanted["sha256"]:
+        if file.stat().st_size != expected["size"]:
+            raise Damaged(f"{name} has {file.stat().st_size} bytes, not {expected['size']}")
+        if _sha256(file) != expected["sha256"]:
             raise Damaged(f"{name}: its checksum differs")
     facts: dict[str, Any] = body["facts"]
     return facts
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of an entry, by name, as its manifest states them."""
+    """Return the SHA-256 of each file of an entry, by name, from its manifest."""
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return {name: file["sha256"] for name, file in manifest["files"].items()}
 
@@ -164,7 +163,7 @@ def _sha256(file: Path) -> str:
 
 @contextmanager
 def _cache_errors(shelf: Path, codes: Collection[int] | None = None) -> Iterator[None]:
-    """Turn errors of the system, all or those with these codes, into a ``FileError`` about the cache."""
+    """Convert system errors, all or those with these codes, to a ``FileError`` about the cache."""
     try:
         with file_errors(f"the cache {shelf}", "written", "set LOOPKIT_CACHE to another folder"):
             yield
@@ -175,10 +174,10 @@ def _cache_errors(shelf: Path, codes: Collection[int] | None = None) -> Iterator
 
 
 @contextmanager
-def _alone(shelf: Path, name: str) -> Iterator[bool]:
-    """Hold the lock of an entry, which the system releases when the process ends, however it ends.
+def _entry_lock(shelf: Path, name: str) -> Iterator[bool]:
+    """Hold the lock of an entry; the system releases it when the process ends.
 
-    False where the file system has no locks: two processes then build the same entry twice, and the later one stays.
+    Yields False if the file system has no locks: concurrent processes then build the entry twice, and the last wins.
     """
     with _cache_errors(shelf):
         shelf.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""From the data section of a recipe to encoded splits, through the cache."""
+"""Encode the splits of a recipe's data section, with a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from loopkit.registry import Spec
 
 Progress = Callable[[str, int], None]
-"""Called with what is being done and the characters done so far."""
+"""Called with a description of the work and the number of characters done."""
 
 
 def prepare(
@@ -32,28 +33,30 @@ def prepare(
     tokenizer: Tokenizer | None = None,
     progress: Progress = lambda what, characters: None,
 ) -> Prepared:
-    """Fit the tokenizer, encode the splits, and keep both in the cache for the next time.
+    """Fit the tokenizer and encode the splits; both are cached.
 
     Args:
-        data: The section of the recipe.
+        data: The data section of the recipe.
         cache: Folder of the cache; see ``cache_folder`` for the default.
-        splits: Which splits.
-        tokenizer: Encode with this one, for example a trained run's, instead of fitting the recipe's.
+        splits: Names of the splits.
+        tokenizer: Encode with this tokenizer, for example a trained run's, instead of the recipe's.
         progress: Called while text is read.
 
     Raises:
-        ValueError: If the data is missing or wrong; the message names cause and remedy.
-        OSError: So too; and if the cache cannot be written.
+        UserError: If the data is missing or invalid, or the cache cannot be written.
     """
     root = cache_folder(cache)
     source: Source = data.source.build()
-    used = tokenizer if tokenizer is not None else _fitted(data.tokenizer, data.source, source, root, progress)
+    tokenizer = (
+        tokenizer if tokenizer is not None else _fit_tokenizer(data.tokenizer, data.source, source, root, progress)
+    )
     names = dict.fromkeys(map(canonical_split, splits))
-    return Prepared(used, {name: _split(source, data.source, name, used, root, progress) for name in names})
+    encoded = {name: _encode_split(source, data.source, name, tokenizer, root, progress) for name in names}
+    return Prepared(tokenizer, encoded)
 
 
-def _fitted(spec: Spec, source_spec: Spec, source: Source, root: Path, progress: Progress) -> Tokenizer:
-    """The recipe's tokenizer with its vocabulary, which is fitted once for each text."""
+def _fit_tokenizer(spec: Spec, source_spec: Spec, source: Source, root: Path, progress: Progress) -> Tokenizer:
+    """Build the recipe's tokenizer and fit its vocabulary, or load it from the cache."""
     fresh: Tokenizer = spec.build()
     if not fresh.fit_on:
         return fresh
@@ -68,17 +71,17 @@ def _fitted(spec: Spec, source_spec: Spec, source: Source, root: Path, progress:
 
     def build(folder: Path) -> dict[str, Any]:
         texts = (text for split in names for text in _fit_texts(source, source_spec.name, split, fresh))
-        fresh.fit(_told(texts, f"fitting {spec.name} on {', '.join(names)}", progress))
+        fresh.fit(_report_progress(texts, f"fitting {spec.name} on {', '.join(names)}", progress))
         fresh.save(folder)
         return {"size": fresh.size}
 
-    # by its class, not by its name: a plugin's name may be known to the recipe alone
+    # load by class: the name of a plugin may be registered only in the recipe
     return type(fresh).load(entry(root / "tokenizers", name, f"{spec.name} tokenizer", build).folder)
 
 
 def _fit_texts(source: Source, name: str, split: str, tokenizer: Tokenizer) -> Iterator[str]:
-    """What a vocabulary is learned from: the texts that will be encoded, or each document alone."""
-    documents = _checked(source.documents(split), name)
+    """Yield the text to fit on: as it is encoded, or each document separately."""
+    documents = _check_documents(source.documents(split), name)
     if not tokenizer.fit_joins:
         yield from (document.text for document in documents)
         return
@@ -89,7 +92,7 @@ def _fit_texts(source: Source, name: str, split: str, tokenizer: Tokenizer) -> I
                 yield part.target
 
 
-def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Path, progress: Progress) -> Split:
+def _encode_split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Path, progress: Progress) -> Split:
     fingerprint = source.fingerprint(name)
     key = digest(
         options_key(spec, contents=False),
@@ -98,17 +101,19 @@ def _split(source: Source, spec: Spec, name: str, tokenizer: Tokenizer, root: Pa
     )
 
     def build(folder: Path) -> dict[str, Any]:
-        count = [0]
-        pieces = _pieces(_counted(_checked(source.documents(name), spec.name), count), source, tokenizer)
-        tell = lambda characters: progress(f"encoding {name}", characters)  # noqa: E731
-        facts = write_store(folder, pieces, tokenizer, examples=source.layout == "examples", tell=tell)
+        num_documents = [0]
+        pieces = _pieces(
+            _count_documents(_check_documents(source.documents(name), spec.name), num_documents), source, tokenizer
+        )
+        report = partial(progress, f"encoding {name}")
+        facts = write_store(folder, pieces, tokenizer, examples=source.layout == "examples", progress=report)
         if facts["tokens"] == 0:
-            raise UserError(f"the {name} split of source {spec.name} has no tokens; give more text")
-        return facts | {"documents": count[0], "fingerprint": fingerprint}
+            raise UserError(f"the {name} split of source {spec.name} has no tokens; add text")
+        return facts | {"documents": num_documents[0], "fingerprint": fingerprint}
 
-    found = entry(root / "tokens", key, f"{name} split", build)
-    store = TokenStore(found)
-    facts = found.facts | {"sha256": store.sha256} | ({"words": None} if source.words is None else {})
+    cached = entry(root / "tokens", key, f"{name} split", build)
+    store = TokenStore(cached)
+    facts = cached.facts | {"sha256": store.sha256} | ({"words": None} if source.words is None else {})
     report = Report(**{field: facts[field] for field in Report.__dataclass_fields__})
     pad = 0 if tokenizer.pad is None else tokenizer.pad
     return Split(name, store, source.layout, report, pad, source.words)
@@ -120,26 +125,26 @@ def _pieces(documents: Iterable[Document], source: Source, tokenizer: Tokenizer)
     return stream_pieces(documents, source.join, tokenizer.separable, source.words)
 
 
-def _checked(documents: Iterable[Document], source: str) -> Iterator[Document]:
-    """The documents, each of which UTF-8 can hold."""
+def _check_documents(documents: Iterable[Document], source: str) -> Iterator[Document]:
+    """Yield the documents after checking that UTF-8 can encode them."""
     for document in documents:
         targets = (part.target for part in document.parts if part.target is not None)
         check_encodable(f"source {source}: document {document.key}", "".join((document.text, *targets)))
         yield document
 
 
-def _counted(documents: Iterable[Document], count: list[int]) -> Iterator[Document]:
+def _count_documents(documents: Iterable[Document], num_documents: list[int]) -> Iterator[Document]:
     for document in documents:
-        count[0] += 1
+        num_documents[0] += 1
         yield document
 
 
-def _told(texts: Iterable[str], what: str, progress: Progress) -> Iterator[str]:
-    """The texts, saying now and then how many characters there were."""
-    done = told = 0
+def _report_progress(texts: Iterable[str], what: str, progress: Progress) -> Iterator[str]:
+    """Yield the texts and report the number of characters about every million."""
+    done = reported = 0
     for text in texts:
         done += len(text)
-        if done - told >= 2**20:
+        if done - reported >= 2**20:
             progress(what, done)
-            told = done
+            reported = done
         yield text

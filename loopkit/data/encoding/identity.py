@@ -1,4 +1,4 @@
-"""Whether a run that is resumed still reads the data that it was made with: judged by content, never by place."""
+"""Check that a resumed run reads the same data: by content, not by path."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ if TYPE_CHECKING:
     from loopkit.registry import Spec
 
 COUNTS = ("tokens", "documents", "characters", "bytes")
-"""What runs recorded of a split before they recorded a digest of its tokens."""
+"""What runs record of a split if they have no digest of its tokens."""
 
 
 class OtherData(UserError):
-    """The data is not what the run was made with."""
+    """The data differs from that of the run."""
 
 
 def located(data: DataConfig) -> list[tuple[str, ...]]:
-    """The keys of a recipe that say where data lies, which may change while the data stays the same."""
+    """Return the keys of a recipe that are paths of data; they may change while the data stays the same."""
     parts = {"source": data.source, "tokenizer": data.tokenizer}
     return [("data", part, *key) for part, spec in parts.items() for key in locations(spec)]
 
 
 def run_tokenizer(spec: Spec, folder: Path) -> Tokenizer:
-    """The tokenizer of a run, as it was saved; one that the recipe does not fit must still be the same.
+    """Load the tokenizer of a run. The recipe's must be equal, unless its vocabulary is fitted.
 
     Args:
         spec: The recipe's tokenizer.
-        folder: Where the run saved its own.
+        folder: The folder that the run saved its tokenizer to.
 
     Raises:
-        OtherData: If the recipe's tokenizer is another one now.
+        OtherData: If the recipe's tokenizer differs.
     """
-    saved, now = load_tokenizer(folder, spec), spec.build()
-    if not now.fit_on and now.fingerprint() != saved.fingerprint():
+    saved, current = load_tokenizer(folder, spec), spec.build()
+    if not current.fit_on and current.fingerprint() != saved.fingerprint():
         raise OtherData(
-            f"data.tokenizer: {spec.name} is not the tokenizer that the run was made with, which is saved in {folder}; "
-            "put that one back, or give another experiment another name with --name"
+            f"data.tokenizer: {spec.name} differs from the tokenizer of the run, which is saved in {folder}; "
+            "restore that one, or start a new run with --name"
         )
     return saved
 
 
 def check_same_data(saved: Mapping[str, Mapping[str, Any]], prepared: Prepared) -> None:
-    """Compare the encoded splits with what a run recorded of them.
+    """Compare the encoded splits with the run's record of them.
 
     Args:
         saved: The run's ``Prepared.report``.
-        prepared: The data now. A split that the run did not read is not compared.
+        prepared: The current data. Splits that the run did not read are not compared.
 
     Raises:
-        OtherData: If a split has other tokens, with what was and what is.
+        OtherData: If the tokens of a split differ.
     """
-    for name, now in prepared.report.items():
-        before = saved.get(name, {})
-        keys = ("sha256",) if "sha256" in before else tuple(key for key in COUNTS if key in before)
-        if any(before[key] != now[key] for key in keys):
-            counts = [key for key in COUNTS if key in before and before[key] != now[key]]
-            changes = ", ".join(f"{before[key]:,} {key} in the run, {now[key]:,} now" for key in counts)
+    for name, current in prepared.report.items():
+        recorded = saved.get(name, {})
+        counts = [key for key in COUNTS if key in recorded and recorded[key] != current[key]]
+        differs = recorded["sha256"] != current["sha256"] if "sha256" in recorded else bool(counts)
+        if differs:
+            changes = ", ".join(f"{recorded[key]:,} {key} in the run, {current[key]:,} now" for key in counts)
             raise OtherData(
-                f"data.source: the {name} split is not the one that the run was made with "
-                f"({changes or 'as many tokens, but not the same ones'}); put the data back as it was, or give "
-                "another experiment another name with --name"
+                f"data.source: the {name} split differs from that of the run "
+                f"({changes or 'the same number of tokens, but not the same tokens'}); restore the data, or start a "
+                "new run with --name"
             )

@@ -1,4 +1,4 @@
-"""Encoded splits on disk: token shards that are mapped into memory, and what is known of each piece of text."""
+"""Encoded splits on disk: memory-mapped token shards, and the counts of each piece of text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from loopkit.errors import UserError
 SHARD = 2**26
 """Tokens in a shard: 128 MiB of 16-bit numbers."""
 BATCH = 2**20
-"""Characters that are encoded together."""
+"""Characters that are encoded in one call."""
 
 MARKS = "marks.bin"
 COUNTS = ("characters", "bytes", "words", "unknown_tokens", "unknown", "dropped")
@@ -33,7 +33,7 @@ COUNTS = ("characters", "bytes", "words", "unknown_tokens", "unknown", "dropped"
 
 @dataclass(frozen=True)
 class PrefixCounts:
-    """A place between two tokens up to which everything is known exactly: counts from the start of the split."""
+    """Exact counts of a prefix of the split that ends between two pieces."""
 
     tokens: int
     bytes: int
@@ -41,22 +41,22 @@ class PrefixCounts:
 
 
 def write_store(
-    folder: Path, pieces: Iterable[TextPiece], tokenizer: Tokenizer, *, examples: bool, tell: Callable[[int], None]
+    folder: Path, pieces: Iterable[TextPiece], tokenizer: Tokenizer, *, examples: bool, progress: Callable[[int], None]
 ) -> dict[str, Any]:
     """Encode pieces into a folder.
 
     Args:
         folder: An empty folder.
-        pieces: What to encode, in order.
-        tokenizer: What encodes it.
-        examples: Whether each piece is an example, of which parts are learned.
-        tell: Called with the characters done so far.
+        pieces: The text, in order.
+        tokenizer: The tokenizer.
+        examples: Whether each piece is an example with learned parts.
+        progress: Called with the number of characters done.
 
     Returns:
         Facts: dtype, tokens per shard, and the counts of the split.
 
     Raises:
-        UserError: If there is nothing to learn in an example, or targets do not fit their text.
+        UserError: If an example has nothing to learn, or targets do not match their text.
     """
     dtype = np.dtype("<u2" if tokenizer.size <= 2**16 else "<u4")
     marks, shards = array("I"), [0]
@@ -73,16 +73,16 @@ def write_store(
                 shard.write(numbers.astype(dtype).tobytes())
                 shards[-1] += len(numbers)
                 marks.extend((len(numbers), piece.bytes, piece.words))
-                counts.update(_counts(piece, numbers, tokenizer))
+                counts.update(_count_piece(piece, numbers, tokenizer))
                 if examples:
                     answers.add(piece, ids, targets)
-            tell(counts["characters"])
+            progress(counts["characters"])
     (folder / MARKS).write_bytes(np.array(marks, dtype="<u4").tobytes())
     facts = {"dtype": dtype.str, "shards": shards, "tokens": sum(shards)} | counts
     return facts | (answers.write(folder) if examples else {})
 
 
-def _counts(piece: TextPiece, numbers: np.ndarray, tokenizer: Tokenizer) -> dict[str, int]:
+def _count_piece(piece: TextPiece, numbers: np.ndarray, tokenizer: Tokenizer) -> dict[str, int]:
     lost = [tokenizer.lost(part.text) for part in piece.parts]
     unknown = 0 if tokenizer.unknown is None else int(np.count_nonzero(numbers == tokenizer.unknown))
     return {
@@ -90,8 +90,8 @@ def _counts(piece: TextPiece, numbers: np.ndarray, tokenizer: Tokenizer) -> dict
         "bytes": piece.bytes,
         "words": piece.words,
         "unknown_tokens": unknown,
-        "unknown": sum(each.unknown for each in lost),
-        "dropped": sum(each.dropped for each in lost),
+        "unknown": sum(part.unknown for part in lost),
+        "dropped": sum(part.dropped for part in lost),
     }
 
 
@@ -111,7 +111,7 @@ def _batches(pieces: Iterable[TextPiece]) -> Iterator[list[TextPiece]]:
 def _encode(
     batch: list[TextPiece], tokenizer: Tokenizer
 ) -> Iterator[tuple[TextPiece, list[np.ndarray], list[np.ndarray | None]]]:
-    """Each piece with the token numbers of each of its parts, and those of their targets."""
+    """Yield each piece with the token ids of its parts and of their targets."""
     parts = [part for piece in batch for part in piece.parts]
     plain = iter(tokenizer.encode([part.text for part in parts if not part.literal]))
     literal = iter(tokenizer.encode_literal([part.text for part in parts if part.literal]))
@@ -129,7 +129,7 @@ def _shard(number: int) -> str:
 
 
 class TokenStore:
-    """The tokens of a split, read from disk as they are asked for.
+    """The tokens of a split, memory-mapped from disk.
 
     Args:
         entry: The cache entry that ``write_store`` filled.
@@ -151,7 +151,7 @@ class TokenStore:
         return int(self._starts[-1])
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens ``start`` to ``stop`` (exclusive).
+        """Return tokens ``start`` to ``stop`` (exclusive).
 
         Shapes: int64 ``[stop - start]``.
         """
@@ -164,16 +164,16 @@ class TokenStore:
         return np.concatenate(parts or [np.empty(0)]).astype(np.int64)
 
     def learned(self, start: int, stop: int) -> np.ndarray:
-        """Whether each token from ``start`` to ``stop`` (exclusive) is one that a model is trained to produce."""
+        """Return whether each token from ``start`` to ``stop`` (exclusive) is learned."""
         return np.ones(stop - start, dtype=bool) if self._learn is None else np.asarray(self._learn[start:stop])
 
     @property
     def in_place(self) -> bool:
-        """Whether tokens have targets of their own, in place of the tokens that follow them."""
+        """Whether the labels are targets at the positions of the tokens, not the next tokens."""
         return self._targets is not None
 
     def targets(self, start: int, stop: int) -> np.ndarray:
-        """The targets of tokens ``start`` to ``stop`` (exclusive); 0 where there is none, which ``learned`` tells.
+        """Return the targets of tokens ``start`` to ``stop`` (exclusive); 0 where ``learned`` is false.
 
         Shapes: int64 ``[stop - start]``.
         """
@@ -181,7 +181,7 @@ class TokenStore:
         return np.asarray(self._targets[start:stop]).astype(np.int64)
 
     def groups(self) -> list[str | None]:
-        """The group of each piece; empty where none has one."""
+        """Return the group of each piece; empty if no piece has one."""
         file = self._folder / GROUPS
         if not file.exists():
             return []
@@ -190,25 +190,25 @@ class TokenStore:
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the tokens, their targets, and which of them are learned."""
-        # marks count words and bytes, and groups sort results: neither is trained on
+        """Digest of the tokens, their targets, and the flags of learned ones."""
+        # words, bytes and groups do not affect training
         trained = {name: digest for name, digest in file_digests(self._folder).items() if name not in (MARKS, GROUPS)}
         return hashlib.sha256(json.dumps(trained, sort_keys=True).encode()).hexdigest()
 
     def boundaries(self) -> np.ndarray:
-        """Tokens before each piece, and after the last: int64 ``[pieces + 1]``."""
+        """Return the number of tokens before each piece, and the total: int64 ``[pieces + 1]``."""
         return np.concatenate([[0], np.cumsum(self._marks[:, 0], dtype=np.int64)])
 
     def mark(self, pieces: int) -> PrefixCounts:
-        """Counts up to the end of the first ``pieces`` pieces."""
+        """Return the counts of the first ``pieces`` pieces."""
         totals = self._marks[:pieces].sum(axis=0, dtype=np.int64)
         return PrefixCounts(*map(int, totals))
 
     def mark_before(self, limit: int | None) -> PrefixCounts:
-        """The last mark that has at most ``limit`` tokens before it; the end of the split for ``None``.
+        """Return the counts of the longest prefix with at most ``limit`` tokens; of the split for ``None``.
 
         Raises:
-            ValueError: If the first mark lies behind the limit.
+            UserError: If even the first piece has more tokens.
         """
         if limit is None:
             return self.mark(len(self._marks))
@@ -216,13 +216,13 @@ class TokenStore:
         pieces = int(np.searchsorted(boundaries, limit, side="right")) - 1
         if pieces == 0:
             raise UserError(
-                f"evaluate.max_tokens: {limit} tokens end before the first place with known words and bytes; "
+                f"evaluate.max_tokens: {limit} tokens are less than the first piece of text with known word count; "
                 f"set at least {boundaries[1]}"
             )
         return self.mark(pieces)
 
 
 def _map(file: Path, dtype: np.dtype) -> np.ndarray:
-    if file.stat().st_size == 0:  # nothing cannot be mapped
+    if file.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
     return np.memmap(file, dtype=dtype, mode="r")

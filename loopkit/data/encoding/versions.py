@@ -1,4 +1,4 @@
-"""What encoded data depends on beside the text: the options of a component, and the code that reads and cuts."""
+"""Cache keys of encoded data: the options of components, and the code that reads and encodes."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from typing import Any
 from loopkit.components.source.files import fingerprint_files
 from loopkit.registry import Spec
 
-HERE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
 
 
 def options_key(spec: Spec, *, contents: bool) -> Any:
-    """A component's name and options, in which a path stands for what is there and not for where that is.
+    """Return a component's name and options, with paths replaced by digests of their contents.
 
     Args:
         spec: The component.
-        contents: Whether the files' contents count; for a source, its fingerprint names them already.
+        contents: Whether to hash the contents of files; not needed for a source, whose fingerprint covers them.
     """
     return [spec.name, _plain(spec.options, contents)]
 
 
 def locations(spec: Spec) -> list[tuple[str, ...]]:
-    """The options of a component that are paths, by their keys."""
+    """Return the keys of a component's options that are paths."""
     return list(_paths(spec.options, ()))
 
 
 def code_version(cls: type) -> str:
-    """Digest of the code that a component runs when it reads or encodes: another one may give other tokens.
+    """Compute a digest of the code that may change a component's tokens.
 
-    It covers the modules beside each class that the component descends from, and this package. Comments, docstrings and
-    the layout of the code do not count.
+    It covers the package of each class in the component's hierarchy, and this package. Comments, docstrings and
+    formatting do not count.
     """
-    files = {file for base in cls.__mro__ for file in _modules(base)} | set(HERE.glob("*.py"))
+    files = {file for base in cls.__mro__ for file in _modules(base)} | set(PACKAGE.glob("*.py"))
     digest = hashlib.sha256()
     for file in sorted(files):
         status = file.stat()
@@ -69,10 +69,10 @@ def _paths(value: Any, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _modules(cls: type) -> Iterator[Path]:
-    """The file of a class, and those beside it in its package; none for what Python itself brings."""
+    """Yield the modules of the package of a class; none for a class of the standard library."""
     try:
         file = Path(inspect.getfile(cls))
-    except (TypeError, OSError):  # a built-in class, or one that was typed in
+    except (TypeError, OSError):  # a built-in class, or one without a file
         return
     module = inspect.getmodule(cls)
     if cls.__module__.partition(".")[0] in ("abc", "typing", "builtins"):

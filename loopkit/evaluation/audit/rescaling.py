@@ -44,8 +44,6 @@ def rescaled(t: Trajectory, factor: float) -> tuple[Trajectory, dict[int, Tensor
         if k in differentiated(t):
             leaves[k] = state.requires_grad_()
         twin.keep(k, state, state if k == 0 else None)
-        if 0 < k < t.reached:
-            twin.keep(k, state, t.model.carry_on(twin, state, k))
     return twin, leaves
 
 

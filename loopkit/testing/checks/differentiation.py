@@ -76,7 +76,7 @@ def _application(subject: ComponentUnderTest) -> tuple[Callable[[Tensor], Tensor
     def gate(c: Tensor) -> Tensor:
         with sdpa_kernel([SDPBackend.MATH]):
             h = around.emit(c)
-            value: Tensor = around.gate(h, lambda: around.read(c, 1, LOOPS, within=t), t.context(1, c))
+            value: Tensor = around.gate(h, lambda: t.read(c, 1, LOOPS), t.context(1, c))
             return value
 
     return gate, c

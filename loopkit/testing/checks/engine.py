@@ -54,7 +54,7 @@ def _frozen(subject: ComponentUnderTest, variant: Variant) -> None:
         raise Violation(f"its parameter '{moved[0]}' is trained where train.trainable leaves it out", hint=hint)
 
 
-@rule("micro-batch", TRAINED, after=("engine step",))
+@rule("micro-batch", TRAINED, after=("engine step", "stops"))
 def micro_batch(subject: ComponentUnderTest) -> None:
     """Weights and buffers after training depend neither on the micro-batch nor on padding."""
     for variant in engine_variants(subject):

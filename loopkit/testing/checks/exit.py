@@ -53,12 +53,11 @@ def loops_so_far(subject: ComponentUnderTest) -> None:
     part, live = subject.build(), []
     hint = "read t.logits(j), t.state(j), t.gate(j) for j <= k; not t.reached, not t.loops.total"
 
-    def stop(t: Trajectory, k: int) -> Tensor:
+    def record_score(t: Trajectory, k: int) -> None:
         live.append(part.score(t, k).clone())
-        return torch.zeros(ROWS, dtype=torch.bool)
 
     with saying("it looks at a loop that has not run yet", hint):
-        run(model(subject), tokens(), stop=stop)
+        run(model(subject), tokens(), after_loop=record_score)
     later = run(model(subject), tokens(), intervene=lambda s, k: s if k < LOOPS else s * 3 + 1)
     whole = scores(subject)
     for k, here in enumerate(live[: LOOPS - 1], 1):

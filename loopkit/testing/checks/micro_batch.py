@@ -51,7 +51,7 @@ def _value(subject: ComponentUnderTest, objective: Objective, size: int, number:
 
 def _records(number: int) -> str:
     return (
-        "t.records[k - 1] holds the rows of t.computed[k - 1] alone; t.ran(k) says which ran loop k" if number else ""
+        "t.records[k - 1] holds the rows of t.computed[k - 1] alone; t.active(k) masks the sequences that ran loop k" if number else ""
     )
 
 

@@ -42,6 +42,9 @@ class Engine:
     ) -> None:
         if not verbose:
             silence_warnings()
+        for parameter in module.parameters():
+            if parameter.requires_grad:  # before DeepSpeed's own hooks, which read the gradient
+                parameter.register_post_accumulate_grad_hook(_define_gradient)
         initialize = deepspeed(process.device, verbose).initialize
         with _ScalarsAsVectors():
             self.deepspeed = initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
@@ -150,3 +153,13 @@ class _ScalarsAsVectors(TorchFunctionMode):
             args[0].reshape(1).mul_(args[1])
             return args[0]
         return func(*args, **(kwargs or {}))
+
+
+def _define_gradient(parameter: Tensor) -> None:
+    """Give a parameter that a backward pass reached without a gradient one of zeros.
+
+    Autograd does so where a derivative vanishes identically, as in a regularizer that is differentiated twice; ZeRO 2
+    fails on it.
+    """
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)

@@ -71,7 +71,7 @@ def state_norms(trajectory: Trajectory) -> Tensor:
     norms = []
     for k in range(1, trajectory.loops.total + 1):
         norm = torch.linalg.vector_norm(trajectory.state(k), dim=-1, dtype=torch.float32)  # [B,T,*S]
-        ran_B1 = trajectory.ran(k)
+        ran_B1 = trajectory.active(k)
         counted_BT = real_BT if ran_B1 is None else real_BT & ran_B1.view(-1, 1)
         norm_BT = norm.flatten(2).mean(-1) if norm.dim() > 2 else norm
         norms.append((norm_BT * counted_BT).sum() / counted_BT.sum().clamp(min=1))
@@ -84,7 +84,7 @@ def counts_by_loop(trajectory: Trajectory) -> dict[str, Tensor]:
     depth_B = torch.full((len(batch),), total) if trajectory.depth is None else trajectory.depth
     found = {"depth": depth_B.float().mean()}
     for k in range(1, total + 1):
-        ran_B = trajectory.ran(k)
+        ran_B = trajectory.active(k)
         ran_B1 = torch.ones_like(batch.scored[:, :1]) if ran_B is None else ran_B[:, None]
         found[f"tokens/{k}"] = ((batch.positions < PAD) & ran_B1).sum()
         found[f"scored/{k}"] = (batch.scored & ran_B1).sum()

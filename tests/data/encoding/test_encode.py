@@ -19,14 +19,14 @@ from loopkit.data import prepare
 from loopkit.errors import UserError
 from loopkit.recipe import component
 from loopkit.recipe.format import DataConfig as DataSection
-from tests.data.toys import Choice, DataConfig, Lines, Sums
+from tests.data.toys import Lines, Sums, ToyData, ToySpec
 
 TEXTS = {"train": ["abab", "c"], "validation": ["abz"]}
 
 
 def toy(tokenizer: Any = None, join: str | None = None, texts: dict[str, list[str]] = TEXTS) -> Any:
     made = Characters() if tokenizer is None else tokenizer
-    return DataConfig(Choice(Lines(texts, join)), Choice(made))
+    return ToyData(ToySpec(Lines(texts, join)), ToySpec(made))
 
 
 def real(source: dict[str, Any], tokenizer: Any) -> DataSection:
@@ -84,7 +84,7 @@ def test_options_and_code_are_part_of_the_key(tmp_path: Path, monkeypatch: pytes
     prepare(first, cache=tmp_path, splits=["train"])
     if what == "source options":
         second.source.built.option = 2
-        monkeypatch.setattr(Choice, "options", property(lambda self: {"option": getattr(self.built, "option", 1)}))
+        monkeypatch.setattr(ToySpec, "options", property(lambda self: {"option": getattr(self.built, "option", 1)}))
     else:
         changed = Lines if what == "source code" else Characters
         monkeypatch.setattr("loopkit.data.encoding.encode.code_version", lambda cls: f"new {cls is changed}")
@@ -154,7 +154,7 @@ def test_a_trained_tokenizer_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def test_examples(tmp_path: Path) -> None:
     source = Sums({"train": ["1+1=2", "2+2=4"], "validation": ["3+3=6"]})
-    prepared = prepare(DataConfig(Choice(source), Choice(Bytes())), cache=tmp_path)  # type: ignore[arg-type]
+    prepared = prepare(ToyData(ToySpec(source), ToySpec(Bytes())), cache=tmp_path)  # type: ignore[arg-type]
     examples = prepared.splits["train"].examples(16)
     assert len(examples) == 2
     assert examples.batch([1]).labels.tolist() == [[-100, -100, -100, ord("4")]]
@@ -206,17 +206,17 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     """Both find the same tokens, and each split and the vocabulary is made once."""
     code = """
 import pathlib, sys, time
-import loopkit.data.encoding.encode as room
+import loopkit.data.encoding.encode as encode
 from loopkit.data import prepare
 from loopkit.recipe import component
-from loopkit.recipe.format import Data
+from loopkit.recipe.format import DataConfig
 root, who = pathlib.Path(sys.argv[1]), sys.argv[2]
-real = room.write_store
+real = encode.write_store
 def counted(*args, **kwargs):
     print("encoded")
     return real(*args, **kwargs)
-room.write_store = counted
-data = Data(source=component("source", "python_docs"), tokenizer=component("tokenizer", "regex"))
+encode.write_store = counted
+data = DataConfig(source=component("source", "python_docs"), tokenizer=component("tokenizer", "regex"))
 (root / f"ready-{who}").touch()
 while len(list(root.glob("ready-*"))) < 2:
     time.sleep(0.002)
@@ -260,7 +260,7 @@ def test_word_level_wikitext_in_place_of_the_raw_one(shared: Path, tmp_path: Pat
     """The paper's recipe on the text that is at hand: it works, and says what it is."""
     source = {"type": "wikitext", "variant": "103-raw", "path": str(shared / "data/wikitext-2")}
     recipe = real(source | {"join": "\n\n", "drop_empty": True}, PAPER)
-    with pytest.warns(DataWarning, match="the train split in .*wikitext-2 has <unk> in it"):
+    with pytest.warns(DataWarning, match="the train split in .*wikitext-2 contains <unk>"):
         prepared = prepare(recipe, cache=tmp_path)
     assert prepared.tokenizer.size == 20_000
     report = prepared.splits["train"].report

@@ -41,5 +41,5 @@ def test_another_fixed_tokenizer_is_refused(tmp_path: Path) -> None:
     Bytes().save(tmp_path)
     assert isinstance(run_tokenizer(component("tokenizer", "bytes"), tmp_path), Bytes)
     component("tokenizer", {"type": "numbers", "size": 9}).build().save(tmp_path / "numbers")
-    with pytest.raises(OtherData, match=r"data\.tokenizer: numbers is not the tokenizer that the run was made with"):
+    with pytest.raises(OtherData, match=r"data\.tokenizer: numbers differs from the tokenizer of the run"):
         run_tokenizer(component("tokenizer", {"type": "numbers", "size": 10}), tmp_path / "numbers")

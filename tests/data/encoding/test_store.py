@@ -73,7 +73,7 @@ def test_which_tokens_are_learned(tmp_path: Path) -> None:
 
 
 def test_an_example_with_nothing_to_learn_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="document train:1 leaves nothing to learn"):
+    with pytest.raises(ValueError, match="document train:1 has nothing to learn"):
         examples_of(tmp_path, ["1+1=2", "1+1="])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loopkit.components.schedule import Curriculum, Fixed, LogNormal, Uniform
+from loopkit.components.schedule import Fixed, LogNormal, Uniform
+from loopkit.components.schedule.curriculum import Curriculum
 from loopkit.data.batch_sizes import BatchSizes
 from loopkit.training.step.loop_sampling import LoopSampler
 

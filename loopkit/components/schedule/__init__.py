@@ -1,7 +1,7 @@
 """Schedules: how many loops a training step runs.
 
-The trainer hands over a generator keyed by (seed, optimizer step), so a draw is the same on every rank, for any
-micro-batch size, and after a resume. A schedule keeps no state of its own.
+The trainer passes a generator keyed by (seed, optimizer step), so a draw is the same on every rank, for any micro-batch
+size, and after a resume. A schedule has no state.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from annotated_types import Gt
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from loopkit.errors import UserError
-from loopkit.registry import AtMost, Factory, Share, register, use
+from loopkit.registry import AtMost, register
 
 
 class Schedule:
-    """How many loops a training step, micro-step or sequence runs.
+    """Draws the number of loops of a training step, micro-step or sequence; a plain class without wiring.
 
     Attributes:
-        bounds: Fewest and most loops that a draw can give, both inclusive.
+        bounds: Fewest and most loops that a draw can return, both inclusive.
         mean: Expected number of loops of a draw at scale 1, after rounding and clipping.
     """
 
@@ -34,7 +34,7 @@ class Schedule:
 
         Args:
             rng: Source of randomness; the only one a schedule may use.
-            count: How many numbers.
+            count: Number of draws.
             scale: Factor on the mean, > 0; draws stay within the bounds.
 
         Returns:
@@ -43,7 +43,7 @@ class Schedule:
         raise NotImplementedError
 
     def scale(self, step: int, num_steps: int) -> float:
-        """Factor on the mean at an optimizer step, which the trainer passes on to ``draw``; 1 unless a curriculum.
+        """Factor on the mean at an optimizer step, which the trainer passes to ``draw``; 1 except for curricula.
 
         Args:
             step: Optimizer steps done so far.
@@ -52,9 +52,9 @@ class Schedule:
         return 1.0
 
     def backprop(self, step: int, num_steps: int) -> int | None:
-        """Most of the last loops that carry gradient at an optimizer step, where a curriculum ramps that, too.
+        """Maximum number of last loops that carry gradient at an optimizer step, for curricula that ramp it.
 
-        ``None``, as almost always: ``train.backprop`` alone decides.
+        ``None``, the default: only ``train.backprop`` limits it.
 
         Args:
             step: Optimizer steps done so far.
@@ -63,13 +63,16 @@ class Schedule:
         return None
 
     def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
-        """Where the loops of one run lie in time: ``total + 1`` rising points from 0 to 1; ``()`` means evenly.
+        """Boundaries of the loops of one run in time.
 
-        The trainer hands over a generator of its own for each micro-step, so the draws of ``draw`` are not disturbed.
+        The trainer passes a separate generator for each micro-step, so this never changes the draws of ``draw``.
 
         Args:
             rng: Source of randomness; the only one a schedule may use.
             total: Loops of that run.
+
+        Returns:
+            ``total + 1`` rising points from 0 to 1; ``()`` means evenly spaced.
         """
         return ()
 
@@ -103,13 +106,13 @@ class Fixed(Schedule):
         self.mean = float(loops)
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        # a curriculum scales the number down, below the bounds of the schedule by itself
+        # a curriculum scales the number below the bounds of this schedule
         return np.clip(np.full(count, np.rint(self.loops * scale)), 1, self.loops).astype(np.int64)
 
 
 @register("schedule", "uniform", maximum="max")
 class Uniform(Schedule):
-    """Every number of loops from min to max, equally often.
+    """Every number of loops from min to max with equal probability.
 
     Args:
         min: Fewest loops.
@@ -147,7 +150,7 @@ class Poisson(Schedule):
         self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k])
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        # numpy refuses rates that no cap would leave standing anyway
+        # numpy rejects larger rates; every cap is far below them
         return self._clip(rng.poisson(min(self.rate * scale, 1e6), size=count))
 
 
@@ -221,12 +224,12 @@ class PoissonLogNormal(Schedule):
         self.mean = _clipped_mean(self.bounds, lambda k: 1.0 - below[k - 1])
 
     def _mu(self, scale: float = 1.0) -> float:
-        rate = np.maximum(self.total * scale - 1.0, 1e-9)  # a curriculum may begin at one loop
+        rate = np.maximum(self.total * scale - 1.0, 1e-9)  # a curriculum may start at one loop
         return math.log(rate) - self.sigma**2 / 2
 
     def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
         rate = rng.lognormal(self._mu(scale), self.sigma, size=count)
-        # numpy refuses rates that no cap would leave standing anyway
+        # numpy rejects larger rates; every cap is far below them
         return self._clip(1 + rng.poisson(np.minimum(rate, 1e6)))
 
 
@@ -235,98 +238,3 @@ def _poisson_below(rates: np.ndarray, high: int) -> np.ndarray:
     k = np.arange(high + 1)
     log_factorial = np.array([math.lgamma(i + 1) for i in k])
     return np.exp(k * np.log(rates)[:, None] - rates[:, None] - log_factorial).cumsum(axis=1)
-
-
-def _progress(step: int, num_steps: int, ramp: int | float, shape: Literal["linear", "one_minus_sqrt"]) -> float:
-    """How far a ramp has come, 0 to 1."""
-    length = ramp if isinstance(ramp, int) else ramp * num_steps
-    t = min(step / length, 1.0) if length > 0 else 1.0
-    return t if shape == "linear" else 1 - math.sqrt(1 - t)
-
-
-@register("schedule", "curriculum", paper="arXiv:2511.07384", lengths={"ramp"})
-class Curriculum(Schedule):
-    """Any schedule, its mean ramped up from few loops.
-
-    mean(t) = start + (mean - start) · p(t),  p = t or 1 - √(1 - t),  t = step / length of the ramp, at most 1
-
-    Args:
-        of: The schedule that is ramped.
-        start: Mean number of loops at the first step.
-        ramp: Length of the ramp: a whole number of optimizer steps, or a share of the run in [0, 1].
-        shape: How the mean rises.
-    """
-
-    def __init__(
-        self,
-        *,
-        of: Factory[Schedule] = use("poisson_lognormal"),
-        start: PositiveFloat = 1.0,
-        ramp: PositiveInt | Share = 0.25,
-        shape: Literal["linear", "one_minus_sqrt"] = "linear",
-    ) -> None:
-        self.of = of()
-        self.start, self.ramp, self.shape = start, ramp, shape
-        low, high = self.of.bounds
-        self.bounds = (min(low, max(math.floor(start), 1)), high)
-        self.mean = self.of.mean
-
-    def draw(self, rng: np.random.Generator, count: int, scale: float = 1.0) -> np.ndarray:
-        return self.of.draw(rng, count, scale)
-
-    def scale(self, step: int, num_steps: int) -> float:
-        progress = _progress(step, num_steps, self.ramp, self.shape)
-        return (self.start + (self.mean - self.start) * progress) / self.mean * self.of.scale(step, num_steps)
-
-    def backprop(self, step: int, num_steps: int) -> int | None:
-        return self.of.backprop(step, num_steps)
-
-    def times(self, rng: np.random.Generator, total: int) -> tuple[float, ...]:
-        return self.of.times(rng, total)
-
-
-@register("schedule", "poisson_curriculum", paper="arXiv:2604.12946", maximum="max", lengths={"ramp"})
-class PoissonCurriculum(Poisson):
-    """Parcae's ramp of a Poisson schedule: in whole loops, of those without gradient, of those with, or of both.
-
-    mean(t) = n(t) + g(t),   n = ⌈p · (mean - backprop)⌉,  g = max(⌈p · backprop⌉, 1),  of which g carry gradient
-    p = t or 1 - √(1 - t),   t = step / length of the ramp, at most 1;  what is not ramped has p = 1
-
-    Args:
-        mean: Mean after the ramp, before clipping, in loops.
-        backprop: Loops of the mean that carry gradient after the ramp, as ``train.backprop`` says.
-        ramps: What rises: ``forward`` the loops without gradient, ``backward`` those with, or ``both``.
-        ramp: Length of the ramp: a whole number of optimizer steps, or a share of the run in [0, 1].
-        shape: How it rises.
-        min: Fewest loops; a draw below it becomes it.
-        max: Most loops; a draw above it becomes it.
-    """
-
-    def __init__(
-        self,
-        *,
-        mean: PositiveInt = 8,
-        backprop: Annotated[PositiveInt, AtMost("mean")] = 4,
-        ramps: Literal["forward", "backward", "both"] = "forward",
-        ramp: PositiveInt | Share = 0.25,
-        shape: Literal["linear", "one_minus_sqrt"] = "linear",
-        min: Annotated[PositiveInt, AtMost("max")] = 1,
-        max: PositiveInt = 64,
-    ) -> None:
-        super().__init__(mean=mean, min=min, max=max)
-        if backprop > mean:
-            raise UserError(f"schedule 'poisson_curriculum': backprop {backprop} is more than the mean, {mean}")
-        self.most, self.ramps, self.ramp, self.shape = backprop, ramps, ramp, shape
-
-    def scale(self, step: int, num_steps: int) -> float:
-        p = 1.0 if self.ramps == "backward" else _progress(step, num_steps, self.ramp, self.shape)
-        return (_up(p * (self.rate - self.most)) + self.backprop(step, num_steps)) / self.rate
-
-    def backprop(self, step: int, num_steps: int) -> int:
-        p = 1.0 if self.ramps == "forward" else _progress(step, num_steps, self.ramp, self.shape)
-        return max(_up(p * self.most), 1)
-
-
-def _up(loops: float) -> int:
-    """The next whole number, where a sum of rounding errors is not one loop more."""
-    return math.ceil(loops - 1e-9)
