@@ -91,5 +91,5 @@ def test_the_table_shows_every_task(evaluate: Eval, runs: Path) -> None:
 def test_missing_tasks_and_files_are_reported(evaluate: Eval) -> None:
     assert "no task is called 'maths'" in evaluate("--task", "maths", code=2)
     missing = evaluate("--task", "math", "--set", "evaluate.tasks.math.path=nowhere.jsonl", code=2)
-    assert "there is no such file" in missing
+    assert "nowhere.jsonl does not exist; set the path of the task" in missing
     assert "data.source.path" in evaluate("--task", "perplexity", code=2), "a task that scores text needs the data"
