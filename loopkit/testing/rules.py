@@ -6,6 +6,7 @@ import unittest
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from loopkit.registry import KINDS
