@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.recipe import RecipeError, load_recipe, problems_of
-from loopkit.recipe.sweep import MOST_POINTS, load_sweep, sweep_problems
+from loopkit.recipe.sweep import MAX_POINTS, load_sweep, sweep_problems
 from tests.recipe.conftest import BASE
 
 Write = Callable[..., Path]
@@ -117,5 +117,5 @@ def test_without_a_sweep_or_with_too_much_of_it(write: Write) -> None:
     assert sweep_problems(write(BASE)) == []
     with pytest.raises(RecipeError, match="varies nothing"):
         load_sweep(write(BASE + "sweep: {}\n"))
-    with pytest.raises(RecipeError, match=f"stands for 1,681 runs; at most {MOST_POINTS:,}"):
+    with pytest.raises(RecipeError, match=f"stands for 1,681 runs; at most {MAX_POINTS:,}"):
         load_sweep(write(BASE + f"sweep: {{grid: {{train.steps: {list(range(1, 42))}}}, seeds: {list(range(41))}}}\n"))
