@@ -1,4 +1,4 @@
-"""A recipe, complete: every value filled in, checked, and knowing its origin."""
+"""A complete recipe: every value filled in, checked and traced to its origin."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def problems_of(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), ins
 def profiles_of(
     recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True
 ) -> list[Recipe | RecipeError]:
-    """Return a recipe alone and with each of its profiles; a failure is returned as its error.
+    """Return a recipe without and with each of its profiles; a failure is returned as its error.
 
     Raises:
         RecipeError: If the file or a parent cannot be read at all.

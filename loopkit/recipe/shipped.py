@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def own_folder() -> Path:
-    """loopkit's own recipes: inside the installed package, or beside it in a checkout."""
+    """Return the folder of loopkit's own recipes: in the installed package, or next to it in a checkout."""
     installed = PACKAGE / "_recipes"
     return installed if installed.is_dir() else PACKAGE.parent / "recipes"
 

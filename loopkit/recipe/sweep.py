@@ -152,7 +152,7 @@ def _clashes(settings: Sequence[Sequence[Setting]], texts: Sequence[str]) -> lis
     for number, (key, origin) in enumerate(keys):
         path = ("sweep", key[:80])
         if not all(key.split(".")) or len(key.split(".")) > 30 or key.split(".")[0] in ("extends", "profiles", "sweep"):
-            problems.append(Problem(origin, path, "is no key of a recipe", "write it as in --set: train.lr.peak"))
+            problems.append(Problem(origin, path, "is not a key of a recipe", "write it as in --set: train.lr.peak"))
         for other, place in (*keys[:number], *overridden):
             if key == other or key.startswith(other + ".") or other.startswith(key + "."):
                 where = f"{other} at {place}" if place.file else str(place)
