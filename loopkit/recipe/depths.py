@@ -64,7 +64,7 @@ def check_depths(depths: Sequence[int], max_depth: int | None) -> None:
     """Refuse depths that a model cannot run.
 
     Args:
-        depths: Depths asked for, in loops.
+        depths: Depths to evaluate, in loops.
         max_depth: Most loops the model can run, or ``None`` where it has no limit.
 
     Raises:

@@ -1,8 +1,8 @@
 """The recipe format: every section, every key, its type, its default and its meaning.
 
-This file and ``format_train.py``, which has the section `train`, are read as text, like the constructors of components:
-what is written here is what `validate` accepts, what the editor completes and what the docs say. A slot for a component
-is ``Annotated[Spec, "kind"]``, its default a name.
+This file and ``format_train.py``, which defines the section `train`, are read as text, like the constructors of
+components: they define what `validate` accepts, what the editor completes and what the reference shows. A slot for a
+component is ``Annotated[Spec, "kind"]``; its default is a name.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What the model reads.
+    """Source, tokenizer and windows of the data.
 
     Args:
-        source: Where the text comes from.
-        tokenizer: How text becomes numbers.
+        source: Source of the text.
+        tokenizer: Mapping between text and token ids.
         length: Tokens in one training window or example.
         stride: Tokens from the start of one training window to the start of the next; null means length.
     """
@@ -80,9 +80,9 @@ class StageConfig:
 
     Args:
         layers: Number of blocks.
-        block: Their block; null means the model's.
-        norm: Norm on the side that faces the loop; null means none.
-        project: Square matrix between norm and blocks, and what it is at first; it does not decay. null means none.
+        block: Block of these layers; null means the model's block.
+        norm: Norm on the side of the loop; null means no norm.
+        project: Initial value of a square matrix between norm and blocks, without weight decay; null means no matrix.
     """
 
     short: ClassVar[str] = "layers"
@@ -95,7 +95,7 @@ class StageConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """The output matrix; the bare words tied and untied are short for the option of that name.
+    """The output matrix; the words tied and untied set the option `tied`.
 
     Args:
         tied: Whether the output matrix is the token table.
@@ -114,21 +114,21 @@ class ModelConfig:
 
     Args:
         width: Channels of the state.
-        vocabulary: Rows of the token table, at least as many as the tokenizer has tokens; null means just as many.
+        vocabulary: Rows of the token table, at least the number of tokens of the tokenizer; null means that number.
         embedding: The token table.
-        position: How tokens know their order.
-        block: One layer, of the core and, unless they say otherwise, of prelude and coda.
+        position: Position encoding.
+        block: One layer of the core; also of prelude and coda unless they set their own.
         prelude: Unshared blocks before the loop.
         core: The shared blocks that one loop applies; a bare number is the number of layers.
         coda: Unshared blocks between the last state and the readout.
         start: The state before the first loop.
-        injection: How the input re-enters each loop.
-        carry: What passes from one loop to the next.
-        readout: What of the state the head sees.
+        injection: How each loop combines state and input.
+        carry: Transformation of the state between two loops.
+        readout: Transformation of the state before the head.
         gate: The learned exit gate.
         head: The output matrix.
         tie: Parameters that share memory, as path of the sharer to path of the owner.
-        init: The first weights.
+        init: Initialization of the weights.
     """
 
     width: PositiveInt
@@ -151,7 +151,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """The scalar that training minimises.
+    """The training loss.
 
     Args:
         supervision: Which loops are supervised, and how.
@@ -164,21 +164,21 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
-    """What is measured during training, at its end, and by `loopkit eval` unless its options say otherwise.
+    """What is measured during training, at its end, and by default by `loopkit eval`.
 
     Args:
         every: Optimizer steps between evaluations; null means only at the end.
-        depths: Numbers of loops, such as 1-4 or 1,2,8; null means from one to the most trained.
+        depths: Numbers of loops, such as 1-4 or 1,2,8; null means from 1 to the largest trained depth.
         protocol: Which tokens are scored; non_overlapping scores each token once, half_overlap scores overlapping
             windows in full, as the readout-blind-spot paper does (arXiv:2606.24898).
-        split: Which part of the data.
+        split: Split of the data.
         stride: Tokens between evaluation windows; null means the window's length, or half of it under half_overlap.
         max_tokens: Score a slice of about this many tokens; null means the whole split.
         batch: Windows per forward pass.
-        tasks: What is asked, by name.
+        tasks: Tasks, by name.
         generation: When tasks that generate text run; eval means only in `loopkit eval`, because generation can add
             hours to training.
-        probes: What else is measured at each depth, by name.
+        probes: Further measurements at each depth, by name.
     """
 
     every: PositiveInt | None = 1000
@@ -195,12 +195,12 @@ class EvaluateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig:
-    """The same experiment with other values: one run for each point, started by `loopkit sweep`.
+    """The same experiment with other values: one run per point, started by `loopkit sweep`.
 
     Args:
         grid: Keys such as train.lr.peak, each with its values; every combination is a point.
-        zip: Keys whose values go together, all lists of one length; each row is a point of the grid.
-        seeds: Every point runs once with each.
+        zip: Keys whose values vary together, as lists of equal length; each row is a point of the grid.
+        seeds: Seeds; every point runs once with each.
     """
 
     grid: dict[str, Annotated[list[Any], MinLen(1)]] = field(default_factory=dict)
@@ -214,16 +214,16 @@ class Sections:
 
     Args:
         loopkit: Version of this format.
-        extends: The recipe that this one starts from, as a path or the name of a shipped recipe.
-        description: What the experiment shows, in a sentence.
-        paper: Where it comes from.
-        seed: Seed of everything random.
-        data: What the model reads.
+        extends: Parent recipe, as a path or the name of a shipped recipe.
+        description: What the experiment shows, in one sentence.
+        paper: Paper that the experiment comes from.
+        seed: Seed of all random numbers.
+        data: Source, tokenizer and windows of the data.
         model: The looped model, part by part.
-        objective: The scalar that training minimises.
-        train: How the model is trained.
-        evaluate: What is measured.
-        trackers: Where metrics also go, by name.
+        objective: The training loss.
+        train: Training settings.
+        evaluate: Evaluation settings.
+        trackers: Experiment trackers, by name.
         plugins: Local Python files with components, relative to the recipe.
         sweep: The same experiment with other values, for `loopkit sweep`.
         profiles: The same experiment at another scale, by name.

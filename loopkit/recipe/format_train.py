@@ -1,4 +1,4 @@
-"""The recipe's section `train`: how long, with what, and what is done when it goes wrong. See ``format.py``."""
+"""The recipe's section `train`: duration, optimizer, checkpoints, health checks. See ``format.py``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loopkit.registry.spec import Spec, use
 
 @dataclass(frozen=True, kw_only=True)
 class BestConfig:
-    """The checkpoint that stays because its evaluation was the best so far; a bare name is the figure.
+    """The checkpoint with the best evaluation so far, which is kept; a bare name is the figure.
 
     Args:
-        figure: A figure of the evaluation at one depth, such as loss or word_ppl; null means that none stays for it.
-        depth: At how many loops; null means the deepest that was evaluated and trained.
-        goal: Whether less or more of it is better.
+        figure: A figure of the evaluation at one depth, such as loss or word_ppl; null keeps no best checkpoint.
+        depth: Number of loops; null means the largest depth that is both evaluated and trained.
+        goal: Whether a smaller or a larger value is better.
     """
 
     short: ClassVar[str] = "figure"
@@ -31,12 +31,12 @@ class BestConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """When checkpoints are written and how many stay; a bare number is the steps between them.
+    """When checkpoints are written and how many are kept; a bare number is the steps between them.
 
     Args:
         every: Optimizer steps between checkpoints; null means only at the start, at the end and when interrupted.
-        keep: How many of the newest stay.
-        best: Which one stays besides; a checkpoint is then written before every evaluation.
+        keep: Number of newest checkpoints to keep.
+        best: Best checkpoint to keep in addition; a checkpoint is then written before every evaluation.
     """
 
     short: ClassVar[str] = "every"
@@ -51,8 +51,8 @@ class StateNormConfig:
     """A bound on the state; a bare number is the limit.
 
     Args:
-        limit: Largest mean norm of the state after any loop; null means that none is too large.
-        action: What is done about a larger one.
+        limit: Largest mean norm of the state after any loop; null disables the check.
+        action: Reaction to a larger norm.
     """
 
     short: ClassVar[str] = "limit"
@@ -68,8 +68,8 @@ class LossSpikeConfig:
     Args:
         num_std: Distance above the median of the recent losses that counts as a spike, in robust standard deviations;
             null disables the check.
-        window: How many recent losses are the measure; until there are so many, nothing is a spike.
-        action: What is done about one.
+        window: Number of recent losses in the median; the check starts once that many exist.
+        action: Reaction to a spike.
     """
 
     short: ClassVar[str] = "num_std"
@@ -81,16 +81,16 @@ class LossSpikeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthConfig:
-    """What is done when training goes wrong. Skipping drops an update; rewinding goes back to the last whole
-    checkpoint and on with other data.
+    """Reactions to faults in training. `skip_step` drops an update; `rewind` returns to the last complete checkpoint
+    and continues with other data.
 
     Args:
-        not_finite: What is done about a loss, a state or a gradient that is not a finite number.
-        state_norm: What is done about a state that grows too large.
-        loss_spike: What is done about a loss that rises too suddenly.
-        max_skips: Updates skipped one after the other before the run is stopped after all.
-        max_rewinds: Rewinds before the run is stopped after all.
-        hang: Seconds without progress after which a process writes down where it stands and ends; null waits for ever.
+        not_finite: Reaction to a loss, state or gradient that is not finite.
+        state_norm: Bound on the norm of the state.
+        loss_spike: Bound on sudden rises of the loss.
+        max_skips: Consecutive skipped updates after which the run stops.
+        max_rewinds: Rewinds after which the run stops.
+        hang: Seconds without progress after which a process writes its stacks and exits; null disables the watchdog.
     """
 
     not_finite: Literal["stop", "skip_step", "rewind"] = "stop"
@@ -103,7 +103,7 @@ class HealthConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How the model is trained. Exactly one of epochs, steps and tokens says how long.
+    """Training settings. Exactly one of epochs, steps and tokens sets the duration.
 
     Args:
         epochs: Passes over the training windows.
@@ -111,20 +111,20 @@ class TrainConfig:
         tokens: Training tokens, counting repetition.
         batch: Sequences per optimizer step over all ranks.
         micro_batch: Sequences per forward pass on one rank; auto is the largest divisor of the batch that fits.
-        schedule: How many loops a step runs; a bare number is a fixed count.
-        backprop: How many of the last loops carry gradient.
-        loops_per: What one draw of the schedule serves.
-        optimizer: How gradients become updates.
-        lr: The learning rate at each step; a bare number is a constant rate.
+        schedule: Number of loops per step; a bare number is a fixed count.
+        backprop: Number of last loops that backpropagate.
+        loops_per: Scope of one draw of the schedule.
+        optimizer: The optimizer.
+        lr: Learning rate schedule; a bare number is a constant rate.
         clip: Largest global gradient norm; null means no clipping.
         precision: Arithmetic of the forward pass; parameters and the residual stream are fp32 in both.
         compile: Whether blocks are compiled.
-        checkpointing: Whether activations inside the core are recomputed instead of kept.
+        checkpointing: Whether activations inside the core are recomputed instead of stored.
         device: Where training runs; auto takes a GPU if there is one.
-        start_from: A run, checkpoint or imported folder whose weights are the first ones.
-        trainable: Glob patterns of the parameters that are trained.
+        start_from: Run, checkpoint or imported folder that provides the initial weights.
+        trainable: Glob patterns of the trained parameters.
         checkpoint: When checkpoints are written.
-        health: What is done when training goes wrong.
+        health: Reactions to faults in training.
         log_every: Optimizer steps between lines of metrics.jsonl.
         deepspeed: Keys added to the generated DeepSpeed configuration.
     """

@@ -13,7 +13,7 @@ from loopkit.recipe.node import Path
 from loopkit.registry.schema import Option, Schema, SectionRef, Slot, SlotList, SlotMap
 
 LABELS = ("loopkit", "description", "paper", "extends", "profiles")
-"""Keys that describe a recipe or say how it is composed, and change no experiment."""
+"""Keys that describe a recipe or its composition, without effect on the experiment."""
 
 SchemaOf = Callable[[Path, str, str], Schema | None]
 """Path, kind and name of a component to its schema; None if it is not known."""
@@ -23,7 +23,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RecipeIdentity:
-    """Resolved values, less or plus their defaults.
+    """Resolved values without or with their defaults.
 
     Args:
         sections: The recipe format.
@@ -36,36 +36,36 @@ class RecipeIdentity:
     old: bool = False
 
     def reduced(self, values: Values) -> dict[str, Any]:
-        """The values without those that are defaults, and without ``LABELS``.
+        """Return the values that differ from their defaults, without ``LABELS``.
 
-        A component is left out where it is the default of its slot and all its options are defaults.
+        A component is left out if it is the default of its slot and all its options are defaults.
         """
-        kept = self._reduced_map(self.sections["Sections"], values, ())
-        return {key: value for key, value in kept.items() if key not in LABELS}
+        reduced = self._reduced_map(self.sections["Sections"], values, ())
+        return {key: value for key, value in reduced.items() if key not in LABELS}
 
     def completed(self, values: Values) -> dict[str, Any]:
-        """The values in the present format, with every option that was added after they were saved.
+        """Return the values in the present format, with every option that was added after they were saved.
 
-        Such an option has its default, or what the trait ``before`` says where the run did something else.
+        Such an option has its default, or the value of the trait ``before`` if earlier runs used another one.
         """
         identity = replace(self, old=is_old(values))
         full = identity._completed_map(self.sections["Sections"], values, ())
-        return {key: value for key, value in full.items() if key != "sweep"}  # it is no part of a recipe
+        return {key: value for key, value in full.items() if key != "sweep"}  # not part of a recipe
 
     def hash(self, values: Values) -> str:
-        """Twelve hexadecimal digits of the reduced values; they stay the same when loopkit gains an option."""
+        """Return twelve hexadecimal digits of the reduced values; they do not change when loopkit gains an option."""
         text = json.dumps(_numbers(self.reduced(values)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _reduced_map(self, schema: Schema, values: Values, path: Path) -> dict[str, Any]:
-        kept = {}
+        reduced_values = {}
         for key, value in values.items():
             option = schema.options.get(key)
             if option is None:
-                kept[key] = value
+                reduced_values[key] = value
             elif not self._is_default(option, reduced := self._reduced(option, value, (*path, key))):
-                kept[key] = reduced
-        return kept
+                reduced_values[key] = reduced
+        return reduced_values
 
     def _reduced(self, option: Option, value: Any, path: Path) -> Any:
         match option.annotation:

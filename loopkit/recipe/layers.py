@@ -12,14 +12,14 @@ from loopkit.recipe.read import LARGEST, read_file, read_text
 from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean
 
-MOST_PROFILES = 50
+MAX_PROFILES = 50
 BESIDE = ("extends", "profiles")
 """Keys that say how layers are composed and are not part of the composed recipe."""
 
 
 @dataclass
 class Layers:
-    """What has been read for one recipe, lowest first.
+    """The layers of one recipe, lowest first.
 
     Args:
         name: The recipe's name: its file's stem.
@@ -34,24 +34,24 @@ class Layers:
     profiles: dict[str, list[Node]] = field(default_factory=dict)
 
     def chosen(self, profiles: Iterable[str]) -> list[Node]:
-        """The layers of these profiles, in their order.
+        """Return the layers of these profiles, in their order.
 
         Raises:
             RecipeError: If the recipe has no profile of a name.
         """
-        found = []
+        layers = []
         for name in profiles:
             if name not in self.profiles:
                 names = ", ".join(sorted(self.profiles)) or "none"
                 hint = f"{did_you_mean(name, self.profiles)}profiles: {names}"
                 origin = Origin(f"--profile {name}")
                 raise RecipeError([Problem(origin, (), f"{self.name} has no profile '{name}'", hint)])
-            found += self.profiles[name]
-        return found
+            layers += self.profiles[name]
+        return layers
 
 
 def find(name: str, folder: Path | None, origin: Origin) -> tuple[Path, str]:
-    """The file that a recipe's name or path means, and how to show it.
+    """Return the file that a recipe's name or path refers to, and its name in messages.
 
     Args:
         name: A path, or the bare name of a shipped recipe.
@@ -117,8 +117,8 @@ def _add(layers: Layers, node: Node, shown: str) -> None:
         return
     if not isinstance(profiles.value, dict):
         raise RecipeError([Problem(profiles.origin, ("profiles",), "must be a map from name to partial recipe")])
-    if len(profiles.value) > MOST_PROFILES:
-        why = f"are {len(profiles.value)}; at most {MOST_PROFILES} are read"
+    if len(profiles.value) > MAX_PROFILES:
+        why = f"are {len(profiles.value)}; at most {MAX_PROFILES} are read"
         raise RecipeError([Problem(profiles.origin, ("profiles",), why)])
     for name, part in profiles.value.items():
         if not isinstance(part.value, dict):
@@ -170,7 +170,7 @@ def override(text: str) -> Node:
 
 
 def overrides(texts: Sequence[str]) -> list[Node]:
-    """The layers of several overrides, all their faults at once."""
+    """Return the layers of several overrides; report all their problems at once."""
     nodes, problems = [], []
     for text in texts:
         try:

@@ -1,4 +1,4 @@
-"""Laying one recipe over another: maps merge, lists replace, and a change of type drops the inherited options."""
+"""Merging of recipe layers: maps merge, lists replace, and a change of type drops the inherited options."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Merger:
         return None
 
     def merge(self, base: Node | None, over: Node, annotation: Annotation, default: Any = None) -> Node:
-        """Lay what one layer says at a place over what the layers below say there.
+        """Merge the value of one layer over the value of the layers below it.
 
         Args:
-            base: What is below, short forms already written out; None if nothing is.
-            over: What this layer says, as it was written.
-            annotation: What the place accepts.
-            default: The component in force where neither names one.
+            base: Value of the layers below, short forms expanded; None if there is none.
+            over: Value of this layer, as written.
+            annotation: What the option accepts.
+            default: Component if neither value names one.
         """
         if isinstance(annotation, SlotMap) and isinstance(over.value, dict):
             entries = _entries(base)
@@ -127,7 +127,7 @@ def _entries(node: Node | None) -> dict[str, Node]:
 
 
 def _plain(base: Node | None, over: Node) -> Node:
-    """Merge where no schema guides: free maps, and what stands under an unknown key."""
+    """Merge without a schema: free maps, and values of unknown keys."""
     if base is not None and isinstance(base.value, list):
         return _indexed(base, over, _plain)
     if base is None or not isinstance(base.value, dict) or not isinstance(over.value, dict):
@@ -138,8 +138,8 @@ def _plain(base: Node | None, over: Node) -> Node:
     return Node(entries, over.origin)
 
 
-def _indexed(base: Node | None, over: Node, lay: Callable[[Node | None, Node], Node]) -> Node:
-    """Lay ``{0: ..., 2: ...}``, which is how ``--set a.0.b=c`` arrives, over the items of a list."""
+def _indexed(base: Node | None, over: Node, merge: Callable[[Node | None, Node], Node]) -> Node:
+    """Merge ``{0: ..., 2: ...}``, the form of ``--set a.0.b=c``, over the items of a list."""
     if base is None or not isinstance(base.value, list) or not isinstance(over.value, dict):
         return over
     items = list(base.value)
@@ -149,7 +149,7 @@ def _indexed(base: Node | None, over: Node, lay: Callable[[Node | None, Node], N
         if int(key) >= len(items):
             why = f"there is no entry {key}; the list has {len(items)}, counted from 0"
             raise RecipeError([Problem(node.origin, (), why)])
-        items[int(key)] = lay(items[int(key)], node)
+        items[int(key)] = merge(items[int(key)], node)
     return Node(items, over.origin)
 
 

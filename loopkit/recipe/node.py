@@ -1,4 +1,4 @@
-"""A recipe as it was written: values that know where they come from, and problems that say where to look."""
+"""A recipe as written: values with their origins, and problems with their places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recipe, complete: every value filled in, checked, and knowing its origin."""
+"""A complete recipe: every value filled in, checked and traced to its origin."""
 
 from __future__ import annotations
 
@@ -117,31 +117,33 @@ def load_recipe(
 
 
 def problems_of(recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True) -> list[Problem]:
-    """Everything wrong with a recipe, each of its profiles included.
+    """Return every problem of a recipe, including those of its profiles.
 
     Raises:
         RecipeError: If the file or a parent cannot be read at all.
     """
-    found = profiles_of(recipe, plugins=plugins, installed=installed)
-    return RecipeError(problem for item in found if isinstance(item, RecipeError) for problem in item.problems).problems
+    results = profiles_of(recipe, plugins=plugins, installed=installed)
+    return RecipeError(
+        problem for item in results if isinstance(item, RecipeError) for problem in item.problems
+    ).problems
 
 
 def profiles_of(
     recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True
 ) -> list[Recipe | RecipeError]:
-    """A recipe, and the same under each of its profiles; or what is wrong with it there.
+    """Return a recipe without and with each of its profiles; a failure is returned as its error.
 
     Raises:
         RecipeError: If the file or a parent cannot be read at all.
     """
     layers = load_layers(recipe)
-    found: list[Recipe | RecipeError] = []
+    results: list[Recipe | RecipeError] = []
     for chosen in ((), *((name,) for name in layers.profiles)):
         try:
-            found.append(compose(layers, chosen, plugins=plugins, installed=installed))
+            results.append(compose(layers, chosen, plugins=plugins, installed=installed))
         except RecipeError as error:
-            found.append(error)
-    return found
+            results.append(error)
+    return results
 
 
 def compose(
@@ -154,7 +156,7 @@ def compose(
     installed: bool = True,
     saved: bool = False,
 ) -> Recipe:
-    """Lay the layers over each other and walk the result.
+    """Merge the layers and resolve the result.
 
     Args:
         layers: Of one recipe.
@@ -172,7 +174,7 @@ def compose(
     written = [*layers.bodies, *layers.chosen(profiles), *layers_of(settings)]
     if not saved:
         warn_of_old_files(layers.bodies)
-    # a sweep says which recipes there are, and is no part of any of them
+    # a sweep is not part of the recipes that it generates
     stack = [Node({key: item for key, item in node.value.items() if key != "sweep"}, node.origin) for node in written]
     plugins = list(plugins)
     merger = Merger(with_plugins(stack, catalog(installed), plugins), format_sections())
@@ -180,8 +182,8 @@ def compose(
     for layer in stack:
         composed = merger.merge(composed, layer, ROOT)
     assert composed is not None
-    if lost := without_effect(settings, composed):
-        raise RecipeError(lost)
+    if ineffective := without_effect(settings, composed):
+        raise RecipeError(ineffective)
     composed = _with_files(composed, plugins)
     walk = Resolver(merger, file=layers.bodies[-1].origin.file, saved=saved)
     if len(layers.bodies) > 1:
@@ -200,7 +202,7 @@ def compose(
 
 
 def recipe_of(values: Mapping[str, Any], file: FilePath, overrides: Sequence[str] = ()) -> Recipe:
-    """Check and resolve a recipe that a program has put together.
+    """Check and resolve a recipe that a program has composed.
 
     Args:
         values: As a recipe would write it.
@@ -215,7 +217,7 @@ def recipe_of(values: Mapping[str, Any], file: FilePath, overrides: Sequence[str
 
 
 def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
-    """Say each warning of a walk once."""
+    """Emit each warning of a walk once."""
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         warnings.warn(message, stacklevel=4)
 

@@ -1,4 +1,4 @@
-"""The walk over a composed recipe: every value judged, every default filled, every problem noted."""
+"""Resolve a composed recipe: validate every value, fill in defaults, collect all problems."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Known:
 
 @dataclass
 class Resolver:
-    """What the walk has found so far.
+    """Validates a composed recipe and collects its values and problems.
 
     Args:
         merger: Looks up schemas.
         classes: The module whose dataclasses the sections are.
-        problems: What is wrong, unknown keys apart.
+        problems: Problems other than unknown keys.
         unknown: Keys that have no place.
         origins: Where each value came from.
         layers: The layer that set a key; keys left to their default are absent.
@@ -53,7 +53,7 @@ class Resolver:
         specs: The same with options, where all of them are right.
         maps: Options whose value is a map of plain values, as it was written.
         file: The recipe's own file, as messages show it; others are those of its parents.
-        saved: Whether it is the recipe of a run that exists: what it does not say is what the trait ``before`` says.
+        saved: Whether it is the recipe of an existing run: missing options take the value of the trait ``before``.
     """
 
     merger: Merger
@@ -268,16 +268,16 @@ class Resolver:
 
     def _alternatives(self, schema: Schema, entries: dict[str, Node], path: Path, origin: Origin | None) -> None:
         group = schema.traits.get("exactly_one", ())
-        given = [key for key in group if key in entries and entries[key].value is not None]
-        if not group or len(given) == 1:
+        present = [key for key in group if key in entries and entries[key].value is not None]
+        if not group or len(present) == 1:
             return
         names = ", ".join(group[:-1]) + " and " + group[-1]
         depends = tuple((*path, key) for key in group)
-        if not given:
+        if not present:
             self._wrong(origin or Origin("recipe"), path, f"exactly one of {names} is required", depends=depends)
         else:
-            why = f"{' and '.join(given)} exclude each other"
-            self._wrong(entries[given[-1]].origin, path, why, f"keep one of {names}", depends)
+            why = f"{' and '.join(present)} exclude each other"
+            self._wrong(entries[present[-1]].origin, path, why, f"keep one of {names}", depends)
 
     def _wrong(self, origin: Origin, path: Path, message: str, hint: str = "", depends: tuple[Path, ...] = ()) -> None:
         self.problems.append(Problem(origin, path, message, hint, depends or (path,)))

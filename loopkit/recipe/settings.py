@@ -75,12 +75,12 @@ def without_effect(settings: Sequence[Override], composed: Node) -> list[Problem
             continue
         if setting.node.value == {} and isinstance(_at(composed, setting.path), dict):
             continue
-        others = sorted(
+        related = sorted(
             (other for other in settings if other is not setting),
             key=lambda other: -_shared(setting.path, other.path),
         )
-        beside = f" beside {others[0].origin}" if others else ""
-        problems.append(Problem(setting.origin, setting.path, f"has no effect{beside}", "keep one of them"))
+        next_to = f" next to {related[0].origin}" if related else ""
+        problems.append(Problem(setting.origin, setting.path, f"has no effect{next_to}", "keep one of them"))
     return problems
 
 

@@ -1,4 +1,4 @@
-"""Recipes that loopkit and installed plugins bring, found by name."""
+"""Recipes of loopkit and of installed plugins, by name."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def own_folder() -> Path:
-    """loopkit's own recipes: inside the installed package, or beside it in a checkout."""
+    """Return the folder of loopkit's own recipes: in the installed package, or next to it in a checkout."""
     installed = PACKAGE / "_recipes"
     return installed if installed.is_dir() else PACKAGE.parent / "recipes"
 
 
 def folders(plugins: bool = True) -> list[tuple[str, Path]]:
-    """Who brings recipes, and the folder they lie in."""
-    found = [("loopkit", own_folder())]
+    """Return each provider of recipes and the folder of its recipes."""
+    result = [("loopkit", own_folder())]
     for point in entry_points(group=GROUP) if plugins else ():
         if (folder := module_folder(point.value)) is not None:
-            found.append((point.dist.name if point.dist else point.name, folder))
-    return found
+            result.append((point.dist.name if point.dist else point.name, folder))
+    return result
 
 
 def shipped_recipes(plugins: bool = True) -> dict[str, Path]:
-    """Name to file of every shipped recipe; loopkit's own win over a plugin's of the same name."""
-    found: dict[str, Path] = {}
+    """Return name to file of every shipped recipe; loopkit's take precedence over a plugin's of the same name."""
+    files: dict[str, Path] = {}
     for _, folder in folders(plugins):
         for file in sorted(folder.glob("*.yaml")):
-            found.setdefault(file.stem, file)
-    return found
+            files.setdefault(file.stem, file)
+    return files

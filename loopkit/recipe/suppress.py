@@ -1,4 +1,4 @@
-"""Unknown keys: what each was meant to be, and which other problems follow from it alone."""
+"""Unknown keys: hints for each, and suppression of the problems that follow only from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loopkit.registry.catalog import did_you_mean
 from loopkit.registry.schema import Slot
 
 HINTED = 100
-"""Unknown keys for which a hint is sought; a file with more of them is no recipe that was misspelt."""
+"""Unknown keys for which hints are computed; a file with more of them is not a misspelt recipe."""
 
 
 _PROFILE = re.compile(r"\(profile (.*)\)$")
@@ -26,11 +26,10 @@ LISTED = 30
 
 @dataclass(frozen=True)
 class RootCauses:
-    """The problems of a walk, reduced to those a reader must mend.
+    """The problems of a resolved recipe, reduced to those that the user must fix.
 
-    An unknown key may have been meant for any option beside it that its own layer leaves unset, or for an option of
-    its own
-    name elsewhere; what is wrong only because such an option is unset would vanish with the unknown key.
+    An unknown key may stand for any option of the same map that its layer leaves unset, or for an option of the same
+    name elsewhere. Problems that exist only because such an option is unset are suppressed.
     """
 
     walk: Resolver
@@ -53,22 +52,22 @@ class RootCauses:
                 yield problem
 
     def _roots(self) -> Iterator[UnknownKey]:
-        """Unknown keys, without those that are unknown only because ``type`` beside them is misspelt."""
+        """Yield unknown keys, except those that are unknown only because ``type`` in their map is misspelt."""
         misspelt = {unknown.path: unknown.key for unknown in self.walk.unknown if self._means_type(unknown)}
         for unknown in self.walk.unknown:
             if unknown.path not in misspelt or self._means_type(unknown):
                 yield unknown
 
     def _means_type(self, unknown: UnknownKey) -> bool:
-        """Whether a key holds the name of a component of its kind, in a layer that writes no ``type`` beside it."""
+        """Check whether the value is a component's name and the layer sets no ``type`` in that map."""
         layer = unknown.node.origin.layer
         if unknown.schema.kind == "section" or self.walk.layers.get((*unknown.path, "type")) == layer:
             return False
         return unknown.node.value in self.walk.merger.catalog.names(unknown.schema.kind)
 
     def _void(self, unknown: UnknownKey) -> Iterator[Path]:
-        """Places of which nothing can be said: below a slot whose ``type`` went astray, or everything if
-        ``extends`` did."""
+        """Yield places that cannot be checked: below a slot whose ``type`` is misplaced, or everything if
+        ``extends`` is."""
         if ("extends",) not in self.walk.layers and (unknown.key == "extends" or self._may_be_extends(unknown)):
             yield ()
         if unknown.key == "type" or self._means_type(unknown):
@@ -100,10 +99,10 @@ class RootCauses:
     def _places(self) -> dict[str, list[Path]]:
         """Where each key has its place, as far as the walk has come."""
         known = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
-        found: dict[str, list[Path]] = defaultdict(list)
+        places: dict[str, list[Path]] = defaultdict(list)
         for path in sorted(path for path in known if path):
-            found[path[-1]].append(path)
-        return dict(found)
+            places[path[-1]].append(path)
+        return dict(places)
 
     def _problem(self, unknown: UnknownKey, hinted: bool) -> Problem:
         schema = unknown.schema
@@ -128,13 +127,13 @@ class RootCauses:
         options = sorted(unknown.schema.options)
         if close := did_you_mean(unknown.key, options):
             return f"{close}options: {', '.join(options)}" if len(options) <= LISTED else close.strip()
-        kin = [
+        owners = [
             offer.name
             for offer in self.walk.merger.catalog.of(unknown.schema.kind)
             if offer.schema and unknown.key in offer.schema.options
         ]
-        if kin:
-            return f"'{unknown.key}' is an option of {unknown.schema.kind} {', '.join(kin)}"
+        if owners:
+            return f"'{unknown.key}' is an option of {unknown.schema.kind} {', '.join(owners)}"
         if places := [".".join(place) for place in self._namesakes(unknown.key) if place[:-1] != unknown.path]:
             return f"it has its place at {' or '.join(places[:3])}"
         return f"options: {', '.join(options[:LISTED]) or 'none'}{', ...' if len(options) > LISTED else ''}"

@@ -22,7 +22,7 @@ from loopkit.recipe.suppress import RootCauses
 from loopkit.registry.catalog import catalog
 from loopkit.registry.schema import Schema, SectionRef, SlotMap
 
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 PLACE = SectionRef("SweepConfig")
 Setting = tuple[str, Node]
 
@@ -65,31 +65,31 @@ def load_sweep(
         RecipeError: With the problems of the block and of all points together.
     """
     layers = load_layers(recipe)
-    overrides(texts)  # what is wrong with one of them is said once, not at each point
+    overrides(texts)  # report their problems once, not at each point
     settings = _settings(layers, profiles)
-    if problems := _clashes(settings, texts):
-        raise RecipeError(problems)
-    points, found = [], []
+    if clashes := _clashes(settings, texts):
+        raise RecipeError(clashes)
+    points, problems = [], []
     labels = _labels(settings)
     for chosen in settings:
         try:
             resolved = compose(layers, profiles, texts, above=_layers(chosen), plugins=plugins, installed=installed)
         except RecipeError as error:
-            found += error.problems
+            problems += error.problems
             continue
         changed = f"-{_digest(list(texts))}" if texts else ""
-        name = f"{resolved.name}{changed}-{'-'.join(labels[key, _said(node)] for key, node in chosen)}"
+        name = f"{resolved.name}{changed}-{'-'.join(labels[key, _as_json(node)] for key, node in chosen)}"
         named = [(present_key(key, resolved) if node.origin.format != FORMAT else key, node) for key, node in chosen]
         written = {key: _written(node.plain(), resolved.values, key) for key, node in named}
         words = tuple(f"{key}={json.dumps(value)}" for key, value in written.items())
         points.append(Point(name, {key: node.plain() for key, node in chosen}, resolved, words))
-    if found := [*found, *_twice(points, settings)]:
-        raise RecipeError(found)
+    if problems := [*problems, *_duplicates(points, settings)]:
+        raise RecipeError(problems)
     return points
 
 
 def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
-    """What is particular to each point: keys with their values."""
+    """Return the settings of each point: keys with their values."""
     block = _block(layers, profiles)
     parts: dict[str, dict[str, list[Node]]] = {"grid": {}, "zip": {}}
     for part, keys in parts.items():
@@ -113,8 +113,8 @@ def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
     count = 1
     for axis in axes:
         count *= len(axis)
-    if not axes or count > MOST_POINTS:
-        why = f"stands for {count:,} runs; at most {MOST_POINTS:,} are made" if axes else "varies nothing"
+    if not axes or count > MAX_POINTS:
+        why = f"stands for {count:,} runs; at most {MAX_POINTS:,} are made" if axes else "varies nothing"
         raise RecipeError([Problem(block.origin, ("sweep",), why, "write grid, zip or seeds")])
     return [[setting for part in row for setting in part] for row in itertools.product(*axes)]
 
@@ -122,13 +122,13 @@ def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
 def _repeated(key: str, values: Sequence[Node]) -> Iterator[Problem]:
     seen: set[str] = set()
     for node in values:
-        if (said := _said(node)) in seen:
-            yield Problem(node.origin, ("sweep", key), f"{said[:80]} is named twice", "name each value once")
-        seen.add(said)
+        if (text := _as_json(node)) in seen:
+            yield Problem(node.origin, ("sweep", key), f"{text[:80]} is named twice", "name each value once")
+        seen.add(text)
 
 
 def _block(layers: Layers, profiles: Sequence[str]) -> Node:
-    """The checked ``sweep`` block, those of parents and profiles below and above it."""
+    """Return the checked ``sweep`` block, merged from parents, recipe and profiles."""
     merger = Merger(catalog(), format_sections())
     block: Node | None = None
     for layer in (*layers.bodies, *layers.chosen(profiles)):
@@ -145,15 +145,15 @@ def _block(layers: Layers, profiles: Sequence[str]) -> Node:
 
 
 def _clashes(settings: Sequence[Sequence[Setting]], texts: Sequence[str]) -> list[Problem]:
-    """Keys that are given twice: in two parts of the block, one inside of the other, or also by ``--set``."""
+    """Return a problem for each key that is set twice: in the block, inside another key, or by ``--set``."""
     keys = [(key, node.origin) for key, node in settings[0]]
-    given = [(text.partition("=")[0].strip(), Origin(f"--set {text[:100]}")) for text in texts]
+    overridden = [(text.partition("=")[0].strip(), Origin(f"--set {text[:100]}")) for text in texts]
     problems = []
     for number, (key, origin) in enumerate(keys):
         path = ("sweep", key[:80])
         if not all(key.split(".")) or len(key.split(".")) > 30 or key.split(".")[0] in ("extends", "profiles", "sweep"):
-            problems.append(Problem(origin, path, "is no key of a recipe", "write it as in --set: train.lr.peak"))
-        for other, place in (*keys[:number], *given):
+            problems.append(Problem(origin, path, "is not a key of a recipe", "write it as in --set: train.lr.peak"))
+        for other, place in (*keys[:number], *overridden):
             if key == other or key.startswith(other + ".") or other.startswith(key + "."):
                 where = f"{other} at {place}" if place.file else str(place)
                 problems.append(Problem(origin, path, f"is also set by {where}", "leave one of them out"))
@@ -161,22 +161,22 @@ def _clashes(settings: Sequence[Sequence[Setting]], texts: Sequence[str]) -> lis
 
 
 def _layers(chosen: Sequence[Setting]) -> list[Node]:
-    """The layers of one point; values keep the line on which they were written."""
-    found = []
+    """Return the layers of one point; values keep the line on which they were written."""
+    layers = []
     for key, value in chosen:
         node = value
         for part in reversed(key.split(".")):
             node = Node({part: node}, value.origin)
-        found.append(node)
-    return found
+        layers.append(node)
+    return layers
 
 
 def _written(value: Any, values: Mapping[str, Any], key: str) -> Any:
-    """A value as any folder may write it: where the recipe resolved it, paths are absolute."""
-    found: Any = values
+    """Return a value as the recipe resolved it, so that paths are absolute."""
+    resolved: Any = values
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found if type(found) is type(value) else value
+        resolved = resolved.get(part) if isinstance(resolved, Mapping) else None
+    return resolved if type(resolved) is type(value) else value
 
 
 def present_key(key: str, recipe: Recipe) -> str:
@@ -201,20 +201,20 @@ def present_key(key: str, recipe: Recipe) -> str:
 
 
 def _labels(settings: Sequence[Sequence[Setting]]) -> dict[tuple[str, str], str]:
-    """A short word for each value of each key, different for different values."""
+    """Return a short word for each value of each key, unique among the values of the key."""
     values: dict[str, dict[str, Any]] = {}
     for chosen in settings:
         for key, node in chosen:
-            values.setdefault(key, {})[_said(node)] = node.plain()
+            values.setdefault(key, {})[_as_json(node)] = node.plain()
     last = Counter(key.rpartition(".")[2] for key in values)
     labels = {}
-    for key, known in values.items():
+    for key, values_by_text in values.items():
         parts = key.split(".")
         word = parts[-1] if last[parts[-1]] == 1 else "_".join(parts[-2:]) if len(parts) > 1 else key
-        slugs = {said: _slug(value) for said, value in known.items()}
-        clear = len(set(slugs.values())) == len(slugs)
-        for said, slug in slugs.items():
-            labels[key, said] = f"{word}_{slug}" if clear else f"{word}_{slug}_{_digest(said)}"
+        slugs = {text: _slug(value) for text, value in values_by_text.items()}
+        is_unique = len(set(slugs.values())) == len(slugs)
+        for text, slug in slugs.items():
+            labels[key, text] = f"{word}_{slug}" if is_unique else f"{word}_{slug}_{_digest(text)}"
     return labels
 
 
@@ -228,7 +228,7 @@ def _slug(value: Any) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_.")[:24] or _digest(value)
 
 
-def _said(node: Node) -> str:
+def _as_json(node: Node) -> str:
     return json.dumps(node.plain(), sort_keys=True)
 
 
@@ -236,8 +236,8 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 
-def _twice(points: Sequence[Point], settings: Sequence[Sequence[Setting]]) -> Iterator[Problem]:
-    """Points that are one and the same experiment."""
+def _duplicates(points: Sequence[Point], settings: Sequence[Sequence[Setting]]) -> Iterator[Problem]:
+    """Yield a problem for each pair of points that are the same experiment."""
     first: dict[str, Point] = {}
     names = Counter(point.name for point in points)
     for point, chosen in zip(points, settings, strict=False):
@@ -256,7 +256,7 @@ def _values(point: Point) -> str:
 def sweep_problems(
     recipe: str | FilePath, *, plugins: Iterable[FilePath] = (), installed: bool = True
 ) -> list[Problem]:
-    """What is wrong with a recipe's sweep and with its points; nothing where it has none.
+    """Return the problems of a recipe's sweep and of its points; empty if it has no sweep.
 
     Raises:
         RecipeError: If the file or a parent cannot be read at all.

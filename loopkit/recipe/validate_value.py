@@ -1,4 +1,4 @@
-"""Judging one plain value: pydantic's strict JSON mode decides, one message says what was expected."""
+"""Validation of one plain value in pydantic's strict JSON mode, with one message on failure."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def catalog(plugins: bool = True) -> Catalog:
             broken.setdefault(str(offer.provider), offer)
     for package, offer in broken.items():
         why = f"plugin {package} is broken: {offer.kind} '{offer.name}': {offer.problem}"
-        warnings.warn(f"{why}; loopkit doctor says more, --no-plugins leaves it out", stacklevel=2)
+        warnings.warn(f"{why}; run loopkit doctor for details, or leave it out with --no-plugins", stacklevel=2)
     return Catalog((*builtin_offers(), *installed))
 
 

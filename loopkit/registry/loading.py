@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from loopkit.registry.schema import Schema
 
 IMPORTING = "while importing"
-"""How the note begins that an exception gets when a component's module cannot be imported."""
+"""Start of the note on an exception that is raised while a component's module is imported."""
 LOCAL = "loopkit_local_"
-"""How the name of the module begins that a local plugin file becomes."""
+"""Prefix of the module name of a local plugin file."""
 
 
 def load_class(schema: Schema) -> type:
     """Import the module of a component and return its class.
 
     Raises:
-        Exception: Whatever the module raises when imported, with a note that says which component asked for it.
+        Exception: Whatever the module raises when imported, with a note that names the component.
         UserError: If the class did not register itself under the name its text promised, or its file cannot be read.
     """
     try:

@@ -21,7 +21,7 @@ def missing_packages(schema: Schema) -> dict[str, str]:
 
 
 def what_is_missing(schema: Schema) -> str | None:
-    """The same in words, with the command that mends it; None where nothing is missing."""
+    """Describe what is missing and the command that installs it; None if nothing is missing."""
     missing = missing_packages(schema)
     if not missing:
         return None

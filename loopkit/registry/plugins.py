@@ -15,7 +15,7 @@ from loopkit.registry.source import SourceProblem, read_components
 
 @dataclass(frozen=True)
 class Offer:
-    """A component that somebody brings: readable where ``schema`` is there, else ``problem`` says why not."""
+    """A component of a provider, with its ``schema``, or with a ``problem`` if it cannot be read."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ def _offer(kind: str, point: EntryPoint) -> Offer:
     package, version = (distribution.name, distribution.version) if distribution else ("unknown", "")
     try:
         provider = Provider(package, version, point.module)
-    except AttributeError:  # what the metadata says of it is no "module:Class"
+    except AttributeError:  # its metadata is not "module:Class"
         why = f"its entry point {point.name} = {point.value} is not written module:Class"
         return Offer(kind, point.name, Provider(package, version, ""), None, problem=why)
     file = module_file(point.module)

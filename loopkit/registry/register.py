@@ -20,7 +20,7 @@ _FACTORY = re.compile(r"Factory\[(?:\w+\.)*(\w+)\]")
 
 @dataclass(frozen=True)
 class Registration:
-    """What a class said about itself when it was registered."""
+    """The registration of a class."""
 
     kind: str
     name: str

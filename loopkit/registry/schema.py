@@ -56,7 +56,7 @@ class SlotList:
 
 @dataclass(frozen=True)
 class SlotMap:
-    """A map from a name to a component of a kind; the name is the type unless ``type`` says otherwise."""
+    """A map from a name to a component of a kind; the name is the type unless ``type`` is set."""
 
     kind: str
 

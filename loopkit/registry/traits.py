@@ -103,10 +103,10 @@ TRAITS = {
 
 
 def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
-    """Refuse what cannot be a registration, read from text or called.
+    """Check the arguments of a registration, read from text or passed to ``register``.
 
     Raises:
-        TypeError: If the kind, name or a trait is unknown, or packages are not said as they must be.
+        TypeError: If the kind, name or a trait is unknown, or packages have the wrong form.
     """
     if kind not in KINDS:
         raise TypeError(f"there is no kind {kind!r}; kinds: {', '.join(KINDS)}")

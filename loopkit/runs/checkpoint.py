@@ -36,7 +36,7 @@ class CheckpointProblem(UserError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder that claims to be the state of a run after so many optimizer steps."""
+    """The folder of a checkpoint, which may be incomplete or damaged."""
 
     path: Path
     step: int
@@ -66,7 +66,7 @@ class Checkpoint:
         return None
 
     def holds(self, name: str) -> bool:
-        """Whether a file was written with this checkpoint; what somebody put there later does not count."""
+        """Whether a file was written with this checkpoint; files added later do not count."""
         return name in self._listed()
 
     def _listed(self) -> dict[str, dict[str, Any]]:
@@ -133,11 +133,11 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
         damaged.append(problem)
     if damaged:
         raise CheckpointProblem("no checkpoint is whole: " + "; ".join(damaged))
-    raise CheckpointProblem(f"there is no checkpoint in {folder}; start anew under another name with --name")
+    raise CheckpointProblem(f"there is no checkpoint in {folder}; start a new run with --name")
 
 
 def begin_checkpoint(folder: Path, step: int) -> Path:
-    """An empty folder to fill; it is no checkpoint until it is published. What earlier attempts left is removed."""
+    """An empty folder to fill; not a checkpoint until it is published. Remains of earlier attempts are removed."""
     for left in folder.glob(".step-*") if folder.is_dir() else ():
         remove_folder(left)
     partial = partial_checkpoint(folder, step)
@@ -176,8 +176,8 @@ def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[in
 
     Args:
         folder: Where they lie.
-        step: Where the run stands. A newer checkpoint is damaged, or the run would have gone on from it: it counts for
-            nothing, and stays as it is.
+        step: Step of the run. A newer checkpoint is damaged, or the run would have resumed from it: it is ignored
+            and not removed.
         keep: How many of the newest stay; >= 1.
         besides: Steps whose checkpoints stay whatever their age.
     """
@@ -192,7 +192,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[in
 
 
 def _manifest_text(listed: dict[str, Any], *, signed: bool = True) -> str:
-    """The manifest as it is written, with a checksum of the rest of itself: so damage to it is called by its name."""
+    """Return the text of a manifest, with a checksum of its content, so that damage to it is detected."""
     own = hashlib.sha256(json_text(listed).encode()).hexdigest()
     return json_text(listed | {"sha256": own} if signed else listed)
 

@@ -15,7 +15,7 @@ class RunExists(UserError):
 
 
 class NoRun(UserError):
-    """There is no run where one was asked for."""
+    """The run does not exist."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def checkpoint(self, step: int) -> Path:
-        """The checkpoint after so many optimizer steps."""
+        """The checkpoint of an optimizer step."""
         return self.checkpoints / f"step-{step:08d}"
 
     @property
@@ -198,7 +198,7 @@ def check_name(name: str) -> str:
     """The name, if a folder may be called that.
 
     Raises:
-        ValueError: If it is empty, begins with a dot or a dash, or holds anything but letters, digits, ``._-``.
+        ValueError: If it is empty, starts with a dot or a dash, or contains anything but letters, digits, ``._-``.
     """
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise UserError(

@@ -11,7 +11,7 @@ from loopkit.errors import UserError, file_errors
 from loopkit.runs.folder import RunFolder
 
 LOCK = ".lock"
-"""The file in a run's folder that is locked; it stays, and says nothing by being there."""
+"""The file in a run's folder that is locked; its existence has no meaning."""
 
 
 class RunBusy(UserError):
@@ -20,10 +20,10 @@ class RunBusy(UserError):
 
 @contextmanager
 def held(folder: RunFolder) -> Iterator[None]:
-    """Hold a run inside of the block; the system lets go of it when the process ends, however it ends.
+    """Lock a run inside of the block; the system releases it when the process ends, even if it is killed.
 
     Args:
-        folder: The run; it exists. On a file system that knows no locks, nothing is held.
+        folder: The run; it exists. On a file system without locks, nothing is locked.
 
     Raises:
         RunBusy: If another process holds it.
@@ -36,7 +36,7 @@ def held(folder: RunFolder) -> Iterator[None]:
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise RunBusy(
-                    f"another process is training {folder.path}; wait until it has ended, or end it, "
-                    "then go on with --resume"
+                    f"another process is training {folder.path}; wait until it ends, or stop it, "
+                    "then continue with --resume"
                 ) from None
         yield

@@ -55,7 +55,7 @@ class MetricsLog:
 EVENT = "event"
 """The key that makes a line the record of an event."""
 REWOUND_TO = "to_step"
-"""The key of an event after which the run went on from an earlier step."""
+"""The key of an event after which the run continued from an earlier step."""
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -77,11 +77,11 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def cut_metrics(path: Path, step: int, *, rewinding: bool = False) -> None:
-    """Drop what happened after an optimizer step, so that the same step is not told twice.
+    """Drop what happened after an optimizer step, so that no step is logged twice.
 
     Args:
         path: The metrics file.
-        step: Where the run goes on.
+        step: Step from which the run continues.
         rewinding: Keep the rewinds that came back to this very step. A run that is resumed there drops them, because
             it will find the same reason for them again.
     """
@@ -91,7 +91,7 @@ def cut_metrics(path: Path, step: int, *, rewinding: bool = False) -> None:
 
 
 def _past(record: Mapping[str, Any], step: int, rewinding: bool) -> bool:
-    """Whether a line tells of something before a step. A checkpoint newer than the one a rewind came back to was
+    """Check whether a line describes something before a step. A checkpoint newer than the one a rewind came back to was
     written after the rewind."""
     if REWOUND_TO in record:
         return bool(record[REWOUND_TO] < step + rewinding)

@@ -1,4 +1,4 @@
-"""``provenance.json``: what made a run, so that somebody else can make it again."""
+"""``provenance.json``: everything that is needed to reproduce a run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def describe(
     torch: Mapping[str, Any],
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The record of a run that begins now.
+    """Return the record of a run that starts now.
 
     Args:
         recipe: Name of the recipe.

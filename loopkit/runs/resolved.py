@@ -1,4 +1,4 @@
-"""The resolved recipe of a run, read again; where a plugin is missing, who brought it."""
+"""The resolved recipe of a run; for missing components, the package that provided them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from loopkit.runs.provenance import read_provenance
 
 
 def recorded_origins(checkpoint: Checkpoint) -> dict[str, str]:
-    """Who brought each component when the checkpoint was written, by ``kind name``; empty where none was noted."""
+    """Return the provider of each component at the time of the checkpoint, by ``kind name``; empty if not recorded."""
     file = checkpoint.path / STATE
     if not file.is_file():
         return {}
     with file_errors(file, "read"):
         content = file.read_bytes()
     try:
-        found: dict[str, str] = json.loads(content).get("components", {})
+        origins: dict[str, str] = json.loads(content).get("components", {})
     except (ValueError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({error}); choose another checkpoint with --step") from error
-    return found
+    return origins
 
 
 def load_resolved(
@@ -44,7 +44,7 @@ def load_resolved(
         file: The recipe.
         checkpoint: The one that is to be loaded.
         overrides: Changes to it.
-        plugins: Files with further components, beside those that the run was made with.
+        plugins: Files with further components, in addition to those of the run.
 
     Warns:
         UserWarning: If the file of a component is no longer the one that the checkpoint was trained with.

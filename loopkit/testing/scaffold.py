@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loopkit.errors import UserError, file_errors
-from loopkit.recipe.recipe import yaml_text
+from loopkit.recipe.read import yaml_text
 from loopkit.registry import KINDS
 from loopkit.registry.catalog import catalog, did_you_mean
 

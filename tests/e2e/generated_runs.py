@@ -27,7 +27,7 @@ from typing import Any
 from loopkit.data import prepare
 from loopkit.errors import UserError
 from loopkit.recipe import load_recipe
-from loopkit.recipe.recipe import yaml_text
+from loopkit.recipe.read import yaml_text
 from loopkit.registry.catalog import catalog
 from loopkit.registry.schema import Option, Slot, SlotList
 from loopkit.runs import RunFolder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.recipe import RecipeError, load_recipe, problems_of
-from loopkit.recipe.sweep import MOST_POINTS, load_sweep, sweep_problems
+from loopkit.recipe.sweep import MAX_POINTS, load_sweep, sweep_problems
 from tests.recipe.conftest import BASE
 
 Write = Callable[..., Path]
@@ -79,8 +79,8 @@ def test_words_for_all_points_are_part_of_their_names(write: Write) -> None:
         ("[norm, {", "[norm, {type: norm}, {", "are the same experiment", 11),
         ("[norm, {", "[nrom, {", "did you mean 'norm'", 11),
         ("model.readout:", "model.raedout:", "did you mean 'readout'", 11),
-        ("model.readout:", "model..readout:", "is no key of a recipe", 11),
-        ("model.readout:", "sweep.grid:", "is no key of a recipe", 11),
+        ("model.readout:", "model..readout:", "is not a key of a recipe", 11),
+        ("model.readout:", "sweep.grid:", "is not a key of a recipe", 11),
         ("train.steps: [8, 4]", "train.steps: [8]", "lists differ in length: train.batch has 2, train.steps has 1", 12),
         ("train.steps: [8, 4]", "train.steps: []", "with at least 1", 12),
         ("train.steps: [8, 4]", "model: [{}, {}]", "is also set by model.readout", 14),
@@ -117,5 +117,5 @@ def test_without_a_sweep_or_with_too_much_of_it(write: Write) -> None:
     assert sweep_problems(write(BASE)) == []
     with pytest.raises(RecipeError, match="varies nothing"):
         load_sweep(write(BASE + "sweep: {}\n"))
-    with pytest.raises(RecipeError, match=f"stands for 1,681 runs; at most {MOST_POINTS:,}"):
+    with pytest.raises(RecipeError, match=f"stands for 1,681 runs; at most {MAX_POINTS:,}"):
         load_sweep(write(BASE + f"sweep: {{grid: {{train.steps: {list(range(1, 42))}}}, seeds: {list(range(41))}}}\n"))

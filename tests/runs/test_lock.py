@@ -24,7 +24,7 @@ with held(RunFolder(Path(sys.argv[1]))):
 """
 
 
-def test_a_second_process_is_refused_until_the_first_has_ended_however_it_ends(tmp_path: Path) -> None:
+def test_a_locked_run_is_refused_until_its_process_ends(tmp_path: Path) -> None:
     first = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
     assert first.stdout.readline() == "held\n"
@@ -37,7 +37,7 @@ def test_a_second_process_is_refused_until_the_first_has_ended_however_it_ends(t
             pass
 
 
-def test_a_file_system_without_locks_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_systems_without_locks_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -1,4 +1,4 @@
-"""What an option accepts, in words: for messages, `loopkit show`, the editor and the docs."""
+"""Text that describes what an option accepts: for messages, `loopkit show`, the editor and the docs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "tex
 
 
 def describe(annotation: Annotation) -> str:
-    """One line of words for what may be written."""
+    """Describe in one line what an option accepts."""
     match annotation:
         case Leaf(type=kind):
             return describe_type(kind)
@@ -41,7 +41,7 @@ def _section_key(name: str) -> str:
 
 @cache
 def describe_type(kind: Any) -> str:
-    """Words for a Python annotation of the vocabulary."""
+    """Describe a Python annotation of an option."""
     if kind in _WORDS:
         return _WORDS[kind]
     if kind is type(None):

@@ -77,7 +77,7 @@ def _kind(kind: str, schemas: list[Schema]) -> Json:
         }
         for schema in schemas
     ]
-    # an empty enum is no valid schema, and editors then check nothing at all
+    # an empty enum is not a valid schema: editors would then check nothing
     merged: Json = {"type": {"enum": names} if names else {"type": "string"}}
     merged |= {key: {} for key in keys if key != "type"}
     for schema in schemas:

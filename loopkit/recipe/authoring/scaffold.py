@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loopkit.recipe.authoring.describe import describe
-from loopkit.recipe.recipe import Recipe, format_sections, yaml_text
+from loopkit.recipe.read import yaml_text
+from loopkit.recipe.recipe import Recipe, format_sections
 from loopkit.registry.schema import Leaf, Option, Schema, SectionRef, Slot
 
 SECTIONS = ("data", "model", "objective", "train", "evaluate")

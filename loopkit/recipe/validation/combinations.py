@@ -25,7 +25,7 @@ class Setting:
         path: The key.
         value: The value at fault.
         lacks: The capability that is then missing.
-        why: The reason, in words.
+        why: The reason.
         remedy: The nearest setting that works.
     """
 
@@ -148,7 +148,7 @@ def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         for place, schema in walk.chosen.items():
             if place[0] == "model" and schema.traits.get("uses_total"):
                 who = f"{schema.kind} '{schema.name}' at {'.'.join(place)}"
-                message = f"{who} depends on how many loops a pass has, which says nothing about one sequence of it"
+                message = f"{who} depends on how many loops a pass has, which does not describe a single sequence"
                 yield _problem(walk, path, message, "step or micro_step", place)
 
 

@@ -18,11 +18,11 @@ def package_cautions(recipe: Recipe, *, besides: Collection[str] = ()) -> Iterat
 
 
 def require_packages(recipe: Recipe, *, besides: Collection[str] = ()) -> None:
-    """Refuse to begin what would break when a component is first needed.
+    """Refuse to start a run that would fail when a component is first needed.
 
     Args:
         recipe: The resolved recipe.
-        besides: Kinds that somebody else looks after.
+        besides: Kinds that are checked elsewhere.
 
     Raises:
         MissingPackage: If a package is not installed, naming all that are not.

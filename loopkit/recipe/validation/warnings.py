@@ -1,4 +1,4 @@
-"""Settings that are allowed and cannot take effect, as far as a recipe tells. No torch."""
+"""Settings that are allowed and cannot take effect, derived from the recipe. No torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
 
     Args:
         recipe: The resolved recipe.
-        examples: Training sequences of an epoch; None takes what the source says, if it does.
+        examples: Training sequences of an epoch; None uses the limit of the source, if it has one.
     """
     examples = _examples(recipe) if examples is None else examples
     if (steps := _steps(recipe, examples)) is not None:
@@ -33,7 +33,7 @@ def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
 
 
 def _examples(recipe: Recipe) -> int | None:
-    """The most training examples that the source can give, where an option of it says so."""
+    """Return the largest number of training examples of the source, if an option limits it."""
     source = recipe.data.source
     most = source.options.get(source.schema.traits.get("examples", ""))
     return most if isinstance(most, int) else None
