@@ -21,27 +21,27 @@ def radius(*matrices: Tensor, steps: int = 200, transposed: bool = False) -> lis
     return spectral_radius(lambda v: (stack @ v[..., None])[..., 0], start, steps=steps).rho.tolist()
 
 
-def test_closed_forms() -> None:
+def test_closed_forms_match() -> None:
     turn = torch.tensor([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]], dtype=torch.float64)
     flip, shift = torch.diag(torch.tensor([-3.0, 1.0])).double(), torch.tensor([[0.0, 9.0], [0.0, 0.0]]).double()
-    found = radius(1.2 * turn, flip, shift, torch.zeros(2, 2, dtype=torch.float64))
-    assert found == pytest.approx([1.2, 3.0, 0.0, 0.0], rel=1e-9)
+    result = radius(1.2 * turn, flip, shift, torch.zeros(2, 2, dtype=torch.float64))
+    assert result == pytest.approx([1.2, 3.0, 0.0, 0.0], rel=1e-9)
 
 
-def test_each_map_by_itself() -> None:
+def test_parallel_maps_are_independent() -> None:
     matrices = [torch.randn(5, 5, generator=torch.Generator().manual_seed(seed)).double() for seed in range(3)]
-    alone = [radius(matrix)[0] for matrix in matrices]
-    for matrix, value in zip(matrices, alone, strict=True):
+    radii = [radius(matrix)[0] for matrix in matrices]
+    for matrix, value in zip(matrices, radii, strict=True):
         assert value == pytest.approx(torch.linalg.eigvals(matrix).abs().max().item(), rel=0.02)
-    assert len(set(alone)) == 3
+    assert len(set(radii)) == 3
 
 
-def test_a_state_of_any_shape() -> None:
-    found = spectral_radius(lambda v: 0.5 * v.roll(1, dims=1), torch.ones(2, 3, 4))
-    assert found.rho.tolist() == pytest.approx([0.5, 0.5])
+def test_vectors_of_any_shape() -> None:
+    result = spectral_radius(lambda v: 0.5 * v.roll(1, dims=1), torch.ones(2, 3, 4))
+    assert result.rho.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_the_residual_tells_whether_it_has_settled() -> None:
+def test_residual_measures_convergence() -> None:
     # of two real eigenvalues the larger one overtakes the smaller in the second half of the short run
     close = torch.diag(torch.tensor([1.0, 0.9])).double()
     start = torch.tensor([[1e-3, 1.0]]).double()
@@ -57,9 +57,9 @@ def test_the_residual_tells_whether_it_has_settled() -> None:
 @pytest.mark.parametrize("precision", ["matrices.safetensors", "matrices_f64.safetensors"])
 def test_reference_matrices(golden_dir: Path, precision: str, transposed: bool) -> None:
     folder = golden_dir / "spectral_radius"
-    known = json.loads((folder / "case.json").read_text())["matrices"]
+    expected = json.loads((folder / "case.json").read_text())["matrices"]
     matrices = load_file(folder / precision)
-    assert set(matrices) == set(known)
+    assert set(matrices) == set(expected)
     for name, matrix in matrices.items():
-        rho, found = known[name]["rho"], radius(matrix, transposed=transposed)[0]
-        assert found < 1e-3 if rho == 0 else found == pytest.approx(rho, rel=0.01), name
+        rho, result = expected[name]["rho"], radius(matrix, transposed=transposed)[0]
+        assert result < 1e-3 if rho == 0 else result == pytest.approx(rho, rel=0.01), name

@@ -40,19 +40,21 @@ def reference(golden_dir: Path) -> dict[str, Tensor]:
 def make_model(golden_dir: Path, root: Path) -> Callable[[str, int], LoopedModel]:
     weights = load_file(golden_dir / "readout_blind_spot" / "weights.safetensors")
 
-    def ours(name: str) -> str:
+    def our_name(name: str) -> str:
         if name.startswith("layers."):
-            _, layer, rest = name.split(".", 2)
-            return f"core.blocks.{layer}.{OURS[rest]}"
+            _, layer, suffix = name.split(".", 2)
+            return f"core.blocks.{layer}.{OURS[suffix]}"
         return OURS[name]
 
     def make(readout: str, loops: int) -> LoopedModel:
         sizes = ["model.width=32", "model.block.attention.heads=4", "model.core=2", "data.length=16", "data.stride=16"]
         recipe = load_recipe(root / "recipes" / "wikitext_44m_raw.yaml", overrides=[*sizes, f"model.readout={readout}"])
         model = build_model(recipe.model, vocabulary=61, max_length=16, max_loops=loops, seed=0)
-        renamed = {ours(name): value for name, value in weights.items() if name in OURS or name.startswith("layers.")}
-        wanted = dict(model.named_parameters())
-        model.load_state_dict({name: renamed[name] for name in wanted}, strict=False)
+        renamed = {
+            our_name(name): value for name, value in weights.items() if name in OURS or name.startswith("layers.")
+        }
+        parameters = dict(model.named_parameters())
+        model.load_state_dict({name: renamed[name] for name in parameters}, strict=False)
         return model.double().eval()
 
     return make
@@ -71,10 +73,10 @@ def test_matches_the_reference(
         for t, served in passes(model, batch, depths):
             radial.observe(t, served)
             norms.observe(t, served)
-    found = radial.result().by_depth | norms.result().by_depth
+    result = radial.result().by_depth | norms.result().by_depth
     names = ("radial_cos_abs_mean", "dce_dlogscale", "hidden_norm_mean")
     cosine, slope, norm = (reference[f"{case}/{name}"].tolist() for name in names)
     for k in depths:
-        assert found["radial_fraction"][k] == pytest.approx(cosine[k - 1], rel=1e-9, abs=1e-9)
-        assert found["scale_gradient"][k] == pytest.approx(slope[k - 1], rel=1e-9, abs=1e-9)
-        assert found["state_norm"][k]["mean"] == pytest.approx(norm[k - 1], rel=1e-6)  # kept in fp32
+        assert result["radial_fraction"][k] == pytest.approx(cosine[k - 1], rel=1e-9, abs=1e-9)
+        assert result["scale_gradient"][k] == pytest.approx(slope[k - 1], rel=1e-9, abs=1e-9)
+        assert result["state_norm"][k]["mean"] == pytest.approx(norm[k - 1], rel=1e-6)  # kept in fp32

@@ -37,18 +37,18 @@ def with_core(core: Core):
     return model
 
 
-def test_radius_at_every_depth_by_sequence_and_by_position() -> None:
+def test_radius_by_depth_sequence_and_position() -> None:
     model = with_core(Linear([[0.9 * x for x in row] for row in TURN]))
     for by in ("sequence", "position"):
         probe = Spectral(by=by, sequences=2)  # type: ignore[arg-type]
         probe.run(model, [batch(3)], [1, 5])
-        found = probe.result().by_depth["spectral_radius"]
+        result = probe.result().by_depth["spectral_radius"]
         for depth in (1, 5):
-            assert found[depth] == pytest.approx({"mean": 0.9, "max": 0.9, "residual": 0.0}, abs=1e-9)
+            assert result[depth] == pytest.approx({"mean": 0.9, "max": 0.9, "residual": 0.0}, abs=1e-9)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_sequence_has_the_largest_radius_of_its_positions_and_padding_none() -> None:
+def test_sequence_radius_is_maximum_over_positions() -> None:
     model = tiny(width=8, core=1, dtype=torch.float64)
     data = batch(2, 5)
     places = data.positions.clone()
@@ -56,8 +56,8 @@ def test_a_sequence_has_the_largest_radius_of_its_positions_and_padding_none() -
     t = model.run(Batch(data.tokens, data.labels, places, data.sample), Loops.fixed(2))
     by_position = loop_radius(t, by="position", steps=400)
     assert by_position.rho[1].isnan().tolist() == [False, False, False, True, True]
-    whole = loop_radius(t, steps=2000).rho
-    assert whole.tolist() == pytest.approx(by_position.rho.nan_to_num(0).amax(1).tolist(), rel=0.01)
+    by_sequence = loop_radius(t, steps=2000).rho
+    assert by_sequence.tolist() == pytest.approx(by_position.rho.nan_to_num(0).amax(1).tolist(), rel=0.01)
     # exactly, position by position
     c = t.carried(2).detach()
     jacobian = torch.autograd.functional.jacobian(t.step, c)
@@ -66,9 +66,9 @@ def test_a_sequence_has_the_largest_radius_of_its_positions_and_padding_none() -
         assert by_position.rho[row, position].item() == pytest.approx(exact, rel=0.01)
 
 
-def test_only_the_beginning_can_be_measured() -> None:
+def test_length_and_depth_limits() -> None:
     model, seen = tiny(width=8, core=1), []
-    handle = model.core.register_forward_hook(lambda module, given, made: seen.append(tuple(made.shape)))
+    handle = model.core.register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
     probe = Spectral(sequences=2, length=3, steps=4, depths=[2, 7])
     probe.run(model, [batch(3)], [1, 2, 3])
     assert set(probe.result().by_depth["spectral_radius"]) == {2}
@@ -78,21 +78,21 @@ def test_only_the_beginning_can_be_measured() -> None:
         Spectral(steps=3)
 
 
-def test_a_contraction_settles_and_its_path_is_a_line() -> None:
+def test_contraction_converges_along_a_line() -> None:
     model = with_core(Linear([[0.5, 0.0], [0.0, 0.5]], centre=2.0))
     probe = TrajectoryProbe(loops=40, sequences=2)
     probe.run(model, [batch(3)], [1, 8, 64])
-    found = probe.result()
-    table = found.tables["trajectory"]
+    result = probe.result()
+    table = result.tables["trajectory"]
     ratios = [b / a for a, b in zip(table["distance"][:20], table["distance"][1:21], strict=True)]
     assert ratios == pytest.approx([0.5] * 20, rel=1e-3)
     assert table["step"][1:21] == pytest.approx([d / 2 for d in table["distance"][:20]], rel=1e-3)
     assert table["explained"] == pytest.approx([1.0, 0.0], abs=1e-9)
-    assert set(found.by_depth["step_length"]) == {1, 8}
+    assert set(result.by_depth["step_length"]) == {1, 8}
     json.dumps(table, allow_nan=False)
 
 
-def test_a_turn_circles() -> None:
+def test_rotation_is_a_limit_cycle() -> None:
     model = with_core(Linear(TURN))
     probe = TrajectoryProbe(loops=60, sequences=1)
     probe.run(model, [batch(1)], [1])
@@ -102,7 +102,7 @@ def test_a_turn_circles() -> None:
     assert sum(table["explained"]) > 0.9
 
 
-def test_a_state_that_is_not_finite_is_said_and_hides_nothing() -> None:
+def test_nonfinite_states_are_counted() -> None:
     model = with_core(Linear([[1e30, 0.0], [0.0, 1e30]]))  # past what fp64 can hold after eleven loops
     path, radius = TrajectoryProbe(loops=20, sequences=2), Spectral(sequences=2, steps=8, by="position")
     for probe in (path, radius):
@@ -120,7 +120,7 @@ def test_a_state_that_is_not_finite_is_said_and_hides_nothing() -> None:
     assert math.isnan(radius.result().by_depth["spectral_radius"][1]["max"])
 
 
-def test_the_principal_plane_keeps_distances_of_a_plane() -> None:
+def test_principal_plane_preserves_planar_distances() -> None:
     generator = torch.Generator().manual_seed(0)
     flat = torch.randn(9, 2, generator=generator).double()
     basis = torch.linalg.qr(torch.randn(30, 2, generator=generator).double()).Q
@@ -130,7 +130,7 @@ def test_the_principal_plane_keeps_distances_of_a_plane() -> None:
     assert (points[0] >= 0).all()
 
 
-def test_a_state_that_does_not_move_has_no_distance() -> None:
+def test_constant_state_has_no_distance() -> None:
     points, shares = principal_plane(torch.ones(4, 7, dtype=torch.float64))
     assert points.abs().max() == 0
     assert shares == [0, 0]

@@ -1,4 +1,4 @@
-"""The contract of sources, and where the hub is asked."""
+"""The contract of sources, and access to the hub."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from loopkit.components.source import Document, Span, canonical_split, count_lin
 from loopkit.errors import UserError
 
 
-def test_a_document_is_its_parts() -> None:
+def test_document_joins_its_parts() -> None:
     document = Document((Span("1+1=", learn=False), Span("2")), "train:1")
     assert document.text == "1+1=2"
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"), [("valid", "validation"), ("dev", "validation"), ("train", "train"), ("hard", "hard")]
+    ("name", "expected"), [("valid", "validation"), ("dev", "validation"), ("train", "train"), ("hard", "hard")]
 )
-def test_split_names(name: str, wanted: str) -> None:
-    assert canonical_split(name) == wanted
+def test_split_names(name: str, expected: str) -> None:
+    assert canonical_split(name) == expected
 
 
 @pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2)])
-def test_an_unfinished_line_counts(text: str, lines: int) -> None:
+def test_unfinished_line_counts(text: str, lines: int) -> None:
     assert count_lines(text) == lines
 
 
-def test_sources_and_tokenizers_import_without_torch_or_datasets() -> None:
+def test_imports_need_no_torch_or_datasets() -> None:
     modules = [f"loopkit.components.source.{name}" for name in ("wikitext", "text", "python_docs", "hub")]
     tokenizers = ("regex", "bytes", "characters", "huggingface", "numbers")
     modules += [f"loopkit.components.tokenizer.{name}" for name in tokenizers]
@@ -43,7 +43,7 @@ def test_sources_and_tokenizers_import_without_torch_or_datasets() -> None:
 
 @pytest.fixture
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy, and the hub is not said to be offline."""
+    """No proxy, and HF_HUB_OFFLINE is not set."""
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -51,25 +51,25 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def closed_door(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub on a port of this machine where nobody listens."""
+def refused_port(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub on a local port without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
 
 
-def test_no_network_is_noticed_without_retries(closed_door: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the hub's own library take 23 s, which it sleeps through."""
-    naps: list[float] = []
-    monkeypatch.setattr(time, "sleep", naps.append)
+def test_missing_network_fails_without_retries(refused_port: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retries of the hub's library sleep for 23 s."""
+    sleeps: list[float] = []
+    monkeypatch.setattr(time, "sleep", sleeps.append)
     with pytest.raises(hub.HubUnreachable, match=r"127.0.0.1: Connection refused.*set the_path") as caught:
         hub.load_dataset("loopkit-tests/absent", None, None, "set the_path")
-    assert naps == []
+    assert sleeps == []
     assert isinstance(caught.value, UserError)
 
 
-def test_a_name_server_that_hangs_costs_patience_and_no_more(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_name_server_times_out(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "TIMEOUT", 0.1)
 
     answered = threading.Event()
@@ -83,27 +83,27 @@ def test_a_name_server_that_hangs_costs_patience_and_no_more(direct: None, monke
     answered.set()
 
 
-def test_a_hub_that_answers_is_reachable(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answering_hub_is_reachable(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
         assert hub.why_unreachable() is None
 
 
-def test_the_first_hop_is_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_hop_is_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert hub._first_hop("https://huggingface.co") == ("proxy.example", 3128)
 
 
-def test_an_error_that_is_not_the_networks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_system_errors_are_not_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "why_unreachable", lambda: None)
     with pytest.raises(OSError, match="disk full") as caught, hub.reach_hub("x", "y"):
         raise OSError("disk full")
     assert not isinstance(caught.value, hub.HubUnreachable)
 
 
-def test_the_clients_are_put_back_on_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     before = huggingface_hub.constants.HF_HUB_OFFLINE

@@ -34,16 +34,16 @@ def many(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("unit", "wanted"),
+    ("unit", "expected"),
     [("paragraph", ["a\nb", "c"]), ("line", ["a", "b", "c"]), ("file", ["a\nb\n\n \n\nc"])],
 )
-def test_units_of_a_plain_file(tmp_path: Path, unit: str, wanted: list[str]) -> None:
+def test_units_of_a_plain_file(tmp_path: Path, unit: str, expected: list[str]) -> None:
     file = tmp_path / "some.text"
     file.write_text("\n\na\nb\n\n \n\nc\n")
-    assert texts(TextSource(path=file, unit=unit, validation=0.0, test=0.0), "train") == wanted  # type: ignore[arg-type]
+    assert texts(TextSource(path=file, unit=unit, validation=0.0, test=0.0), "train") == expected  # type: ignore[arg-type]
 
 
-def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfhello")
     assert texts(TextSource(path=tmp_path, validation=0.0, test=0.0), "train") == ["hello"]
 
@@ -59,13 +59,13 @@ def test_every_document_is_in_one_split(many: Path) -> None:
     }
 
 
-def test_copies_stay_together() -> None:
+def test_copies_are_in_the_same_split() -> None:
     shares = {"validation": 0.3, "test": 0.3}
     assert {split_of(f"text {i}", shares) for i in range(50)} == set(SPLITS)
     assert split_of("text 1", shares) == split_of("text 1", shares)
 
 
-def test_a_folder_split_by_files(tmp_path: Path) -> None:
+def test_folder_is_split_by_file_names(tmp_path: Path) -> None:
     for name, text in (
         ("train-0.txt", "a"),
         ("train-1.txt", "b"),
@@ -80,7 +80,7 @@ def test_a_folder_split_by_files(tmp_path: Path) -> None:
         texts(source, "test")
 
 
-def test_files_by_name(tmp_path: Path) -> None:
+def test_files_option_names_splits(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one")
     (tmp_path / "b").write_text("two")
     source = TextSource(files={"train": tmp_path / "a", "dev": tmp_path / "b"})
@@ -96,19 +96,19 @@ def test_parquet(tmp_path: Path) -> None:
         texts(TextSource(path=tmp_path, key="body", validation=0.0, test=0.0), "train")
 
 
-def test_lines_of_a_document_are_counted(tmp_path: Path) -> None:
+def test_document_lines_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n\nthree\n")
     assert [d.lines for d in TextSource(path=tmp_path, validation=0.0, test=0.0).documents("train")] == [2, 1]
 
 
-def test_the_fingerprint_follows_what_changes_the_text(many: Path) -> None:
+def test_fingerprint_depends_on_the_text(many: Path) -> None:
     source = TextSource(path=many, key="body")
-    others = [
+    variants = [
         TextSource(path=many, key="body", validation=0.2),
         TextSource(path=many, key="body", unit="line"),
         TextSource(path=many),
     ]
-    assert source.fingerprint("train") not in {other.fingerprint("train") for other in others}
+    assert source.fingerprint("train") not in {variant.fingerprint("train") for variant in variants}
     assert source.fingerprint("train") == TextSource(path=many, key="body", join=" ").fingerprint("train")
     before = source.fingerprint("train")
     many.write_text(many.read_text().replace("document 7", "Document 7"))
@@ -144,12 +144,12 @@ def test_wrong_json_lines_name_file_and_line(tmp_path: Path, content: str, messa
         ("a", "one\n\ntwo\n"),
     ],
 )
-def test_suffixes_in_any_case(tmp_path: Path, name: str, content: str) -> None:
+def test_suffixes_ignore_case(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     assert all_of(tmp_path / name) == ["one", "two"]
 
 
-def test_splits_are_named_in_any_case(tmp_path: Path) -> None:
+def test_split_names_ignore_case(tmp_path: Path) -> None:
     for name in ("TRAIN.TXT", "Valid-0.txt"):
         (tmp_path / name).write_text(name)
     assert texts(TextSource(path=tmp_path), "validation") == ["Valid-0.txt"]
@@ -176,27 +176,25 @@ def test_splits_are_named_in_any_case(tmp_path: Path) -> None:
         ("a.json", b'{"text": "a"}\n{"text": "b"}\n', r"not JSON .*rename JSON lines to end in \.jsonl"),
     ],
 )
-def test_content_that_contradicts_the_suffix_is_refused(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_content_must_match_the_suffix(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=rf"{name}: .*{message}"):
         all_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("content", ["{a set}\n", "[1] See below.\n", '{"unfinished\n', "{1: 2}\n"])
-def test_braces_alone_are_plain_text(tmp_path: Path, content: str) -> None:
+def test_text_with_braces_is_not_json(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.txt").write_text(content)
     assert all_of(tmp_path / "a.txt") == [content.strip()]
 
 
-def test_the_format_may_be_stated(tmp_path: Path) -> None:
+def test_format_option_overrides_the_suffix(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('{"text": "one"}\n')
     assert all_of(tmp_path / "a.txt", format="json_lines") == ["one"]
     assert all_of(tmp_path / "a.txt", format="text") == ['{"text": "one"}']
 
 
-def test_files_that_are_not_read_are_listed(tmp_path: Path) -> None:
+def test_skipped_files_are_listed(tmp_path: Path) -> None:
     for name in ("train-00.jsonl", "train-02.jsonl"):
         (tmp_path / name).write_text('{"text": "a"}\n')
     (tmp_path / "train-01.jsonl.gz").write_bytes(gzip.compress(b'{"text": "b"}\n'))
@@ -212,7 +210,7 @@ def test_files_that_are_not_read_are_listed(tmp_path: Path) -> None:
         all_of(tmp_path)
 
 
-def test_the_fingerprint_names_the_reader(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_the_format(tmp_path: Path) -> None:
     """The same bytes under another suffix are other documents."""
     prints = set()
     for name in ("x", "x.jsonl", "x.json"):
@@ -222,7 +220,7 @@ def test_the_fingerprint_names_the_reader(tmp_path: Path) -> None:
     assert len(prints) == 4
 
 
-def test_wrong_choices_name_cause_and_remedy(tmp_path: Path) -> None:
+def test_invalid_options_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="set exactly one of path, files and dataset, not none"):
         TextSource()
     with pytest.raises(ValueError, match="not path and dataset"):
@@ -245,7 +243,7 @@ def test_wrong_choices_name_cause_and_remedy(tmp_path: Path) -> None:
         texts(TextSource(files={"test": tmp_path / "a.txt"}), "validation")
 
 
-def test_a_dataset_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"story": [f"story {i}" for i in range(200)] + [" "]})
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: datasets.DatasetDict({"train": rows}))
@@ -259,14 +257,14 @@ def test_a_dataset_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         texts(TextSource(dataset="owner/stories"), "train")
 
 
-def test_no_network_names_the_option_for_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_network_suggests_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "why_unreachable", lambda: "no cable")
     with pytest.raises(hub.HubUnreachable, match=r"dataset loopkit-tests/absent .*no cable.*set data\.source\.path"):
         texts(TextSource(dataset="loopkit-tests/absent"), "train")
 
 
-def test_a_dataset_at_a_commit_needs_no_hub_for_its_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "why_unreachable", lambda: pytest.fail("the hub was asked"))
+def test_pinned_fingerprint_needs_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "why_unreachable", lambda: pytest.fail("the hub was called"))
     assert TextSource(dataset="a/b", revision="0" * 40).fingerprint("train") != TextSource(
         dataset="a/b", revision="1" * 40
     ).fingerprint("train")

@@ -25,16 +25,16 @@ def words(source: Source, split: str) -> int:
     return sum(len(document.text.split()) + (document.lines or 0) for document in source.documents(split))
 
 
-def test_lines_stand_as_they_are(folder: Path) -> None:
-    found = [document.text for document in WikiText(variant="2", path=folder).documents("train")]
-    assert found == LINES
+def test_lines_are_unchanged(folder: Path) -> None:
+    documents = [document.text for document in WikiText(variant="2", path=folder).documents("train")]
+    assert documents == LINES
 
 
-def test_blank_lines_left_out_still_count(folder: Path) -> None:
+def test_dropped_blank_lines_still_count(folder: Path) -> None:
     source = WikiText(variant="2", path=folder, drop_empty=True)
-    found = list(source.documents("train"))
-    assert [document.text for document in found] == [LINES[1], LINES[3]]
-    assert sum(document.lines or 0 for document in found) == len(LINES)
+    documents = list(source.documents("train"))
+    assert [document.text for document in documents] == [LINES[1], LINES[3]]
+    assert sum(document.lines or 0 for document in documents) == len(LINES)
     assert words(source, "train") == words(WikiText(variant="2", path=folder), "train") == 3 + 4 + 6
 
 
@@ -44,13 +44,13 @@ def test_valid_is_validation(folder: Path) -> None:
     assert source.fingerprint("valid") == source.fingerprint("validation")
 
 
-def test_a_missing_split_is_an_error_when_it_is_asked_for(folder: Path) -> None:
+def test_missing_split_is_an_error_on_use(folder: Path) -> None:
     source = WikiText(variant="2", path=folder)
     with pytest.raises(UserError, match=r"no test split, only train, validation; add wiki\.test\.tokens"):
         source.fingerprint("test")
 
 
-def test_the_fingerprint_follows_content_and_selection(folder: Path) -> None:
+def test_fingerprint_depends_on_content_and_options(folder: Path) -> None:
     source = WikiText(variant="2", path=folder)
     before = source.fingerprint("train")
     assert WikiText(variant="2", path=folder, join="\n\n").fingerprint("train") == before
@@ -63,7 +63,7 @@ def test_the_fingerprint_follows_content_and_selection(folder: Path) -> None:
     ("variant", "text", "sign"),
     [("2-raw", " a <unk> b \n", "<unk>"), ("103", " a <unk> b \n", "like WikiText-2"), ("2", " a b \n", "no <unk>")],
 )
-def test_another_corpus_than_the_variant_says_is_announced(tmp_path: Path, variant: str, text: str, sign: str) -> None:
+def test_wrong_variant_warns(tmp_path: Path, variant: str, text: str, sign: str) -> None:
     (tmp_path / "wiki.train.tokens").write_text(text)
     with pytest.warns(DataWarning, match=sign):
         WikiText(variant=variant, path=tmp_path).fingerprint("train")
@@ -72,7 +72,7 @@ def test_another_corpus_than_the_variant_says_is_announced(tmp_path: Path, varia
 @pytest.mark.parametrize(
     ("variant", "text", "split"), [("2", " a <unk> b \n", "train"), ("103-raw", " a @-@ b \n", "valid")]
 )
-def test_the_right_corpus_is_not(tmp_path: Path, variant: str, text: str, split: str) -> None:
+def test_right_variant_does_not_warn(tmp_path: Path, variant: str, text: str, split: str) -> None:
     (tmp_path / f"wiki.{split}.raw").write_text(text)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -85,13 +85,13 @@ def test_raw_variants_prefer_raw_files(folder: Path) -> None:
     assert next(WikiText(variant="2", path=folder).documents("train")).text == LINES[0]
 
 
-def test_parquet_as_the_hub_lays_it_out(tmp_path: Path) -> None:
+def test_parquet_in_hub_layout(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = pytest.importorskip("pyarrow").table({"text": ["", " = A = \n", "", " one two \n"]})
     (tmp_path / "wikitext-2-raw-v1").mkdir()
     parquet.write_table(table, tmp_path / "wikitext-2-raw-v1" / "validation-00000-of-00001.parquet")
-    found = [document.text for document in WikiText(variant="2-raw", path=tmp_path).documents("validation")]
-    assert found == [" \n", " = A = \n", " \n", " one two \n"]
+    documents = [document.text for document in WikiText(variant="2-raw", path=tmp_path).documents("validation")]
+    assert documents == [" \n", " = A = \n", " \n", " one two \n"]
 
 
 def test_text_files(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_text_files(tmp_path: Path) -> None:
     assert [d.text for d in WikiText(variant="2-raw", path=tmp_path).documents("valid")] == [" one \n"]
 
 
-def test_wrong_paths_name_cause_and_remedy(tmp_path: Path) -> None:
+def test_wrong_paths_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.source\.path: .*absent does not exist; set it to a folder with files"):
         WikiText(path=tmp_path / "absent").fingerprint("train")
     file = tmp_path / "wiki.train.tokens"
@@ -115,7 +115,7 @@ def test_wrong_paths_name_cause_and_remedy(tmp_path: Path) -> None:
         WikiText(path=empty).fingerprint("train")
 
 
-def test_wrong_content_names_the_file(tmp_path: Path) -> None:
+def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "wiki.train.tokens").write_bytes(b" one <unk> \n caf\xe9 \n")
     with pytest.raises(ValueError, match=r"wiki\.train\.tokens: not UTF-8 text after line .*iconv"):
         list(WikiText(variant="2", path=tmp_path).documents("train"))
@@ -129,10 +129,10 @@ def test_wrong_content_names_the_file(tmp_path: Path) -> None:
 
 def test_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    asked = []
+    calls = []
 
     def load_dataset(*args: object, **kwargs: object) -> object:
-        asked.append((args, kwargs))
+        calls.append((args, kwargs))
         return datasets.DatasetDict({"validation": datasets.Dataset.from_dict({"text": ["", " = A = \n", " one \n"]})})
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
@@ -140,15 +140,15 @@ def test_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     source = WikiText(variant="103-raw", drop_empty=True)
     assert [d.text for d in source.documents("valid")] == [" = A = \n", " one \n"]
     assert words(source, "valid") == 4 + 3
-    ((args, kwargs), *_) = asked
+    ((args, kwargs), *_) = calls
     assert args == ("Salesforce/wikitext", "wikitext-103-raw-v1")
     assert len(str(kwargs["revision"])) == 40
     with pytest.raises(ValueError, match="unknown split 'train'"):
         list(source.documents("train"))
 
 
-def test_a_fingerprint_does_not_need_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "why_unreachable", lambda: pytest.fail("the hub was asked"))
+def test_fingerprint_needs_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "why_unreachable", lambda: pytest.fail("the hub was called"))
     names = {WikiText(variant=v).fingerprint(s) for v in ("2", "2-raw") for s in ("train", "test")}
     assert len(names) == 4
 

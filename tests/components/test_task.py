@@ -14,36 +14,36 @@ def figures(*answers: Likelihood) -> dict[str, float]:
     return task.total([task.mark(Corpus(), answer) for answer in answers])
 
 
-def test_a_uniform_guess_has_the_size_of_the_vocabulary() -> None:
+def test_uniform_prediction_has_vocabulary_size_perplexity() -> None:
     answer = Likelihood(nll=120 * math.log(61), tokens=120, words=40, bytes=200)
-    got = figures(answer)
-    assert got["token_ppl"] == pytest.approx(61, rel=1e-14)
-    assert got["loss"] == pytest.approx(math.log(61))
-    assert got["word_ppl"] == pytest.approx(61**3)
-    assert got["bits_per_byte"] == pytest.approx(120 / 200 * math.log2(61))
+    result = figures(answer)
+    assert result["token_ppl"] == pytest.approx(61, rel=1e-14)
+    assert result["loss"] == pytest.approx(math.log(61))
+    assert result["word_ppl"] == pytest.approx(61**3)
+    assert result["bits_per_byte"] == pytest.approx(120 / 200 * math.log2(61))
 
 
-def test_several_corpora_are_one_text() -> None:
+def test_corpora_are_pooled() -> None:
     parts = Likelihood(10.0, 4, 2, 9), Likelihood(20.0, 11, 3, 31)
     assert figures(*parts) == figures(Likelihood(30.0, 15, 5, 40))
 
 
-def test_what_has_no_denominator_is_absent() -> None:
+def test_figures_without_denominator_are_omitted() -> None:
     assert set(figures(Likelihood(10.0, 4))) == {"loss", "token_ppl"}
     assert set(figures(Likelihood(10.0, 4, words=0, bytes=9))) == {"loss", "token_ppl", "bits_per_byte"}
     assert figures(Likelihood(0.0, 0)) == {}
 
 
-def test_a_perplexity_too_large_for_a_float_is_infinite_not_an_error() -> None:
-    got = figures(Likelihood(nll=10_000.0, tokens=1000, words=10, bytes=4000))
-    assert got["token_ppl"] == pytest.approx(math.exp(10))
-    assert got["word_ppl"] == math.inf
+def test_perplexity_overflow_is_infinite() -> None:
+    result = figures(Likelihood(nll=10_000.0, tokens=1000, words=10, bytes=4000))
+    assert result["token_ppl"] == pytest.approx(math.exp(10))
+    assert result["word_ppl"] == math.inf
 
 
-def test_asks_for_the_corpus_once() -> None:
+def test_one_request_for_the_corpus() -> None:
     assert list(Perplexity().requests()) == [Corpus("corpus")]
 
 
-def test_needs_no_torch() -> None:
+def test_import_needs_no_torch() -> None:
     code = "import sys, loopkit.components.task; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -38,16 +38,16 @@ from loopkit.components.task.answers import find_answer, formula
         ("...", None),
     ],
 )
-def test_the_answer_of_a_text(text: str, answer: str | None) -> None:
+def test_find_answer(text: str, answer: str | None) -> None:
     assert find_answer(text) == answer
 
 
-def test_the_marker_may_be_another_one() -> None:
+def test_find_answer_with_another_marker() -> None:
     assert find_answer("first 3 -> 5\nthen 4", "->") == "5"
 
 
 @pytest.mark.parametrize(
-    ("answer", "plain"),
+    ("answer", "expected"),
     [
         ("$2,125", "2,125"),
         (r"\$18.90", "18.90"),
@@ -66,5 +66,5 @@ def test_the_marker_may_be_another_one() -> None:
         ("Evelyn", "Evelyn"),
     ],
 )
-def test_what_surrounds_an_answer_is_taken_away(answer: str, plain: str) -> None:
-    assert formula(answer) == plain
+def test_formula_drops_prose(answer: str, expected: str) -> None:
+    assert formula(answer) == expected

@@ -14,6 +14,6 @@ def test_shares_of_answers_and_tokens() -> None:
     }
 
 
-def test_without_a_problem_there_is_no_share() -> None:
+def test_no_sequences_give_no_figures() -> None:
     task = ExactMatch()
     assert task.total([task.mark(Corpus(), Likelihood(0.0, 0, sequences=0, right=0, exact=0))]) == {}

@@ -41,7 +41,7 @@ def read(name: str, path: Path) -> list[MathProblem]:
     return list(read_problems(name, path, None, None))
 
 
-def test_asdiv_has_its_units_in_brackets(tmp_path: Path) -> None:
+def test_asdiv_units_are_removed(tmp_path: Path) -> None:
     assert read("asdiv", written(tmp_path, "ASDiv.xml", ASDIV)) == [
         MathProblem("1", "Ann has 3 apples and finds 4 apples. How many apples has she?", "7"),
         MathProblem("2", "Of 7 children three are boys. How many are boys, and how many girls?", "3, 4"),
@@ -49,17 +49,17 @@ def test_asdiv_has_its_units_in_brackets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["27.0", 27.0, 27, "27"])
-def test_amc23_writes_integers_as_floats(tmp_path: Path, answer: object) -> None:
+def test_amc23_floats_become_integers(tmp_path: Path, answer: object) -> None:
     path = written(tmp_path, "amc.jsonl", json.dumps({"problem": "What is $3^3$?", "answer": answer}) + "\n\n")
     assert read("amc23", path) == [MathProblem("1", "What is $3^3$?", "27")]
 
 
-def test_a_fraction_of_a_number_stays(tmp_path: Path) -> None:
+def test_fractions_are_preserved(tmp_path: Path) -> None:
     path = written(tmp_path, "s.json", [{"Body": "One.", "Question": "What?", "Answer": 3.05}])
     assert read("svamp", path) == [MathProblem("1", "One. What?", "3.05")]
 
 
-def test_the_real_files(shared: Path) -> None:
+def test_published_files(shared: Path) -> None:
     data = shared / "data"
     gsm8k = read("gsm8k", data / "gsm8k" / "test.jsonl")
     assert (len(gsm8k), gsm8k[0].answer, gsm8k[1318].key) == (1319, "18", "1319")
@@ -92,32 +92,32 @@ def test_the_real_files(shared: Path) -> None:
         ("asdiv", "a.xml", "<a><Problem><Body>b</Body></Problem></a>", "it has no 'answer'"),
     ],
 )
-def test_a_file_of_another_form_is_refused(tmp_path: Path, name: str, file: str, content: str, message: str) -> None:
+def test_wrong_format_is_an_error(tmp_path: Path, name: str, file: str, content: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read(name, written(tmp_path, file, content))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere.json does not exist"):
         read("svamp", tmp_path / "nowhere.json")
 
 
-def test_the_hub_serves_where_there_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+def test_problems_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
 
     def load(name: str, config: str | None, revision: str | None, remedy: str) -> object:
-        asked.extend((name, config, revision, remedy))
+        calls.extend((name, config, revision, remedy))
         return {"test": [{"question": "q", "answer": "so #### 3"}], "train": []}
 
     monkeypatch.setattr(hub, "load_dataset", load)
     assert list(read_problems("gsm8k", None, None, "abc")) == [MathProblem("1", "q", "3")]
-    assert asked == ["openai/gsm8k", "main", "abc", "set the task's path to a local file of gsm8k"]
+    assert calls == ["openai/gsm8k", "main", "abc", "set the task's path to a local file of gsm8k"]
     with pytest.raises(ValueError, match="openai/gsm8k has no split 'dev'; choose one of test, train"):
         list(read_problems("gsm8k", None, "dev", None))
     assert all("/" in collection.hub for collection in COLLECTIONS.values())
 
 
-def test_without_a_network_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_network_suggests_a_local_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)

@@ -30,7 +30,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return fitted(request.param)
 
 
-def test_there_and_back(tokenizer: Tokenizer) -> None:
+def test_encoding_roundtrips(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode([TEXT])
     assert tokenizer.decode(ids) == TEXT
     assert tokenizer.lost(TEXT) == Lost(0, 0)
@@ -38,7 +38,7 @@ def test_there_and_back(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode([TEXT, ""])[1].shape == (0,)
 
 
-def test_special_tokens_are_shown_on_demand(tokenizer: Tokenizer) -> None:
+def test_special_tokens_are_decoded_on_request(tokenizer: Tokenizer) -> None:
     assert tokenizer.eos is not None
     ids = [*tokenizer.encode(["a game"])[0].tolist(), tokenizer.eos]
     assert "<eos>" not in tokenizer.decode(ids)
@@ -54,14 +54,14 @@ def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.encode([TEXT])[0], tokenizer.encode([TEXT])[0])
 
 
-def test_the_fingerprint_follows_the_vocabulary() -> None:
+def test_fingerprint_depends_on_the_vocabulary() -> None:
     more = Regex(min_count=1)
     more.fit([TEXT + " more"])
     assert more.fingerprint() != fitted("regex").fingerprint()
     assert len({fitted(name).fingerprint() for name in ("regex", "bytes", "characters")}) == 3
 
 
-def test_damaged_and_missing_files(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no tokenizer"):
         load_tokenizer(tmp_path)
     (tmp_path / FILE).write_text('{"format": 1, "type"')
@@ -72,13 +72,13 @@ def test_damaged_and_missing_files(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_bytes_cut_inside_a_character() -> None:
+def test_incomplete_characters_decode_to_replacement() -> None:
     (ids,) = Bytes().encode(["é"])
     assert ids.tolist() == [0xC3, 0xA9]
     assert Bytes().decode(ids[:1]) == "\ufffd"
 
 
-def test_characters_by_frequency_then_order() -> None:
+def test_characters_are_sorted_by_frequency() -> None:
     tokenizer = Characters(max_size=7)
     tokenizer.fit(["baabc", "cd"])
     assert tokenizer.tokens[4:] == ["a", "b", "c"]
@@ -86,7 +86,7 @@ def test_characters_by_frequency_then_order() -> None:
     assert tokenizer.encode(["d"])[0].tolist() == [tokenizer.unknown]
 
 
-def test_a_vocabulary_needs_room_and_splits() -> None:
+def test_vocabulary_options_are_validated() -> None:
     with pytest.raises(ValueError, match="max_size is 4"):
         Characters(max_size=4)
     with pytest.raises(ValueError, match="fit_on is empty"):
@@ -95,7 +95,7 @@ def test_a_vocabulary_needs_room_and_splits() -> None:
         Characters(min_count=5).fit(["abc"])
 
 
-def test_a_tokenizer_of_a_file_of_the_recipe_is_read_back_through_the_recipe(tmp_path: Path) -> None:
+def test_tokenizer_of_a_plugin_file_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "local_words.py"
     new = "from loopkit.components.tokenizer.bytes import Bytes as Base\n" + (
         'from loopkit.registry import register\n\n@register("tokenizer", "local_words")\n'

@@ -19,18 +19,18 @@ tokenizers = pytest.importorskip("tokenizers")
 @pytest.fixture
 def words(tmp_path: Path) -> Path:
     """A tokenizer of four words, which drops blanks and truncates."""
-    made = tokenizers.Tokenizer(
+    model = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2, "[SEP]": 3, "[PAD]": 5}, "[UNK]")
     )
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.post_processor = tokenizers.processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
-    made.enable_truncation(2)
-    made.enable_padding(pad_id=5, pad_token="[PAD]", length=8)
-    made.save(str(tmp_path / "tokenizer.json"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    model.post_processor = tokenizers.processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
+    model.enable_truncation(2)
+    model.enable_padding(pad_id=5, pad_token="[PAD]", length=8)
+    model.save(str(tmp_path / "tokenizer.json"))
     return tmp_path
 
 
-def test_a_published_one(shared: Path) -> None:
+def test_published_tokenizer(shared: Path) -> None:
     tokenizer = HuggingFace(path=shared / "data/smollm2-tokenizer")
     assert tokenizer.encode(["Hello world"])[0].tolist() == [19556, 905]
     assert tokenizer.size == 49_152
@@ -46,12 +46,12 @@ def test_cutting_changes_no_token_of_real_text(shared: Path) -> None:
 
     tokenizer = HuggingFace(path=shared / "data/smollm2-tokenizer/tokenizer.json")
     text = (shared / "data/wikitext-2-raw/wiki.valid.raw").read_text()[:50_000]
-    whole, *parts = tokenizer.encode([text, *_cut(text)])
-    assert whole.tolist() == [number for part in parts for number in part.tolist()]
+    ids, *parts = tokenizer.encode([text, *_cut(text)])
+    assert ids.tolist() == [number for part in parts for number in part.tolist()]
     assert len(parts) > 5000
 
 
-def test_nothing_is_added_padded_or_cut(words: Path) -> None:
+def test_encoding_ignores_padding_truncation_and_templates(words: Path) -> None:
     tokenizer = HuggingFace(path=words)
     assert tokenizer.encode(["a b a b a"])[0].tolist() == [1, 2, 1, 2, 1]
     assert (tokenizer.unknown, tokenizer.eos, tokenizer.pad, tokenizer.bos) == (0, 3, 5, None)
@@ -70,14 +70,14 @@ def test_nothing_is_added_padded_or_cut(words: Path) -> None:
     ],
     ids=["lowercase", "accents", "NFC", "blanks", "strip"],
 )
-def test_what_normalization_changes_is_lost(tmp_path: Path, normalizer: Any, text: str, lost: int) -> None:
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(byte_alphabet(), []))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.save(str(tmp_path / "tokenizer.json"))
+def test_normalized_characters_are_lost(tmp_path: Path, normalizer: Any, text: str, lost: int) -> None:
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(byte_alphabet(), []))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = tokenizers.decoders.ByteLevel()
+    model.save(str(tmp_path / "tokenizer.json"))
     assert HuggingFace(path=tmp_path).lost(text) == Lost()
-    made.normalizer = normalizer
-    made.save(str(tmp_path / "tokenizer.json"))
+    model.normalizer = normalizer
+    model.save(str(tmp_path / "tokenizer.json"))
     assert HuggingFace(path=tmp_path).lost(text) == Lost(dropped=lost)
 
 
@@ -85,7 +85,7 @@ def byte_alphabet() -> dict[str, int]:
     return {sign: number for number, sign in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
 
 
-def test_roles_from_options_and_configuration(words: Path) -> None:
+def test_roles_from_options_or_configuration(words: Path) -> None:
     (words / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "b"}, "bos_token": "absent"}))
     assert HuggingFace(path=words).eos == 2
     assert HuggingFace(path=words).bos is None
@@ -103,15 +103,15 @@ def test_save_and_load(words: Path, tmp_path: Path) -> None:
     assert again.encode(["a b"])[0].tolist() == [1, 2]
 
 
-def test_a_prefix_per_text_is_not_separable(tmp_path: Path) -> None:
-    made = tokenizers.Tokenizer(tokenizers.models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("a", -1.0)], unk_id=0))
+def test_prefix_per_text_is_not_separable(tmp_path: Path) -> None:
+    model = tokenizers.Tokenizer(tokenizers.models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("a", -1.0)], unk_id=0))
     normalizers = tokenizers.normalizers
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.save(str(tmp_path / "tokenizer.json"))
+    model.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    model.save(str(tmp_path / "tokenizer.json"))
     assert not HuggingFace(path=tmp_path).separable
 
 
-def test_wrong_files_name_cause_and_remedy(tmp_path: Path) -> None:
+def test_invalid_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="set either path"):
         HuggingFace()
     with pytest.raises(UserError, match=r"data\.tokenizer\.path: .*tokenizer\.json does not exist"):
@@ -142,7 +142,7 @@ def test_from_the_hub(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert HuggingFace(name="owner/model").eos == 3
 
 
-def test_no_network_names_the_option_for_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_network_suggests_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "why_unreachable", lambda: "no cable")
     with pytest.raises(hub.HubUnreachable, match=r"tokenizer loopkit-tests/absent .*set data\.tokenizer\.path"):
         HuggingFace(name="loopkit-tests/absent")

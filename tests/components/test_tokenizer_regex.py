@@ -14,8 +14,8 @@ from loopkit.components.tokenizer.regex import PATTERN, Regex
 
 @pytest.fixture(scope="module")
 def golden(golden_dir: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((golden_dir / "readout_blind_spot/tokenizer.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((golden_dir / "readout_blind_spot/tokenizer.json").read_text())
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def paper(golden: dict[str, Any]) -> Regex:
     return tokenizer
 
 
-def test_pattern_and_specials(golden: dict[str, Any], paper: Regex) -> None:
+def test_pattern_and_special_tokens_match_the_paper(golden: dict[str, Any], paper: Regex) -> None:
     assert paper.pattern == golden["pattern"] == PATTERN
     assert {"pad": paper.pad, "bos": paper.bos, "eos": paper.eos, "unk": paper.unknown} == golden["special"]
 
 
-def test_vocabulary(golden: dict[str, Any], paper: Regex) -> None:
+def test_vocabulary_matches_the_paper(golden: dict[str, Any], paper: Regex) -> None:
     assert paper.tokens == golden["vocab"]
     small = golden["small_vocab"]
     tokenizer = Regex(max_size=small["max_vocab_size"], min_count=small["min_token_freq"], unmatched="drop")
@@ -38,7 +38,7 @@ def test_vocabulary(golden: dict[str, Any], paper: Regex) -> None:
     assert tokenizer.tokens == small["vocab"]
 
 
-def test_examples(golden: dict[str, Any], paper: Regex) -> None:
+def test_encodings_match_the_paper(golden: dict[str, Any], paper: Regex) -> None:
     assert len(golden["examples"]) >= 14
     for example in golden["examples"]:
         assert paper.cut(example["text"]) == example["tokens"]
@@ -48,21 +48,21 @@ def test_examples(golden: dict[str, Any], paper: Regex) -> None:
         assert paper.decode(ids, special=True) == example["decoded_keep_special"]
 
 
-def test_joined_text(golden: dict[str, Any], paper: Regex) -> None:
+def test_joined_text_matches_the_paper(golden: dict[str, Any], paper: Regex) -> None:
     joined = golden["join_with"].join(golden["fit_texts"])
     assert joined == golden["joined_text"]
     assert paper.encode([joined])[0].tolist().count(paper.unknown) == golden["joined_ids_unk_count"]
 
 
-def test_nothing_vanishes_by_default() -> None:
+def test_unmatched_characters_are_kept_by_default() -> None:
     text = "café 日本 x²"
-    kept, dropped = Regex(min_count=1), Regex(min_count=1, unmatched="drop")
-    for tokenizer in (kept, dropped):
+    keep, drop = Regex(min_count=1), Regex(min_count=1, unmatched="drop")
+    for tokenizer in (keep, drop):
         tokenizer.fit([text])
-    assert kept.decode(kept.encode([text])[0]) == text
-    assert kept.lost(text) == Lost(0, 0)
-    assert dropped.decode(dropped.encode([text])[0]) == "caf  x"
-    assert dropped.lost(text) == Lost(0, dropped=4)
+    assert keep.decode(keep.encode([text])[0]) == text
+    assert keep.lost(text) == Lost(0, 0)
+    assert drop.decode(drop.encode([text])[0]) == "caf  x"
+    assert drop.lost(text) == Lost(0, dropped=4)
 
 
 def test_unknown_characters_are_counted() -> None:
@@ -72,7 +72,7 @@ def test_unknown_characters_are_counted() -> None:
     assert tokenizer.encode(["the game é"])[0].tolist().count(3) == 2
 
 
-def test_text_of_a_special_token_is_that_token() -> None:
+def test_special_tokens_in_text_keep_their_ids() -> None:
     tokenizer = Regex(pattern=r"\S+|\s+", min_count=1)
     tokenizer.fit(["a <unk> b <unk>"])
     assert tokenizer.tokens.count("<unk>") == 1
@@ -89,12 +89,12 @@ def test_text_of_a_special_token_is_that_token() -> None:
         (r"\b", "empty string"),
     ],
 )
-def test_patterns_that_cannot_serve(pattern: str, message: str) -> None:
+def test_invalid_patterns_are_errors(pattern: str, message: str) -> None:
     with pytest.raises(ValueError, match=rf"data\.tokenizer\.pattern: .*{message}"):
         Regex(pattern=pattern)
 
 
-def test_a_large_vocabulary_has_wide_numbers() -> None:
+def test_large_vocabulary_needs_wider_integers() -> None:
     tokenizer = Regex(max_size=None, min_count=1)
     tokenizer.fit([" ".join(map(str, range(70_000)))])
     (ids,) = tokenizer.encode(["69999"])

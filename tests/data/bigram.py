@@ -2,7 +2,7 @@
 
 Interpolated absolute discounting over a unigram that mixes continuation counts (in how many contexts a token was seen,
 as Kneser and Ney have it), plain counts and the uniform distribution. Its two settings are tuned on the end of the
-training tokens alone, then it is fitted on all of them.
+training tokens, then it is fitted on all of them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Bigram:
         seen_after = np.bincount(pairs % self.vocabulary, minlength=self.vocabulary) / len(pairs)
         plain = np.bincount(self.train, minlength=self.vocabulary) / len(self.train)
         unigram = self.continuation * seen_after + (1 - self.continuation - UNIFORM) * plain + UNIFORM / self.vocabulary
-        asked = tokens[:-1] * self.vocabulary + tokens[1:]
-        place = np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)
-        count = np.where(pairs[place] == asked, counts[place], 0)
+        queries = tokens[:-1] * self.vocabulary + tokens[1:]
+        position = np.minimum(np.searchsorted(pairs, queries), len(pairs) - 1)
+        count = np.where(pairs[position] == queries, counts[position], 0)
         total = context[tokens[:-1]]
         left = np.where(total > 0, self.discount * kinds[tokens[:-1]] / np.maximum(total, 1), 1.0)
-        found = np.where(total > 0, np.maximum(count - self.discount, 0) / np.maximum(total, 1), 0.0)
-        return -np.log(found + left * unigram[tokens[1:]])
+        discounted = np.where(total > 0, np.maximum(count - self.discount, 0) / np.maximum(total, 1), 0.0)
+        return -np.log(discounted + left * unigram[tokens[1:]])
 
 
 def fit_bigram(train: np.ndarray, vocabulary: int) -> Bigram:

@@ -1,4 +1,4 @@
-"""The bigram baseline is a probability, and a fair one: it beats unigrams and is tuned on train alone."""
+"""The bigram baseline is normalized, beats unigrams, and is tuned only on train."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def test_probabilities_sum_to_one() -> None:
         assert math.isclose(sum(math.exp(-loss) for loss in losses), 1.0, rel_tol=1e-9)
 
 
-def test_a_chain_is_learned() -> None:
+def test_deterministic_chain_is_learned() -> None:
     train = np.tile(np.arange(8), 200)
     assert bigram_perplexity(train, train[:100], 8) < 1.1
 
 
-def test_noise_costs_the_vocabulary() -> None:
+def test_noise_has_vocabulary_size_perplexity() -> None:
     rng = np.random.default_rng(0)
     assert bigram_perplexity(rng.integers(0, 16, 20_000), rng.integers(0, 16, 5000), 16) == pytest.approx(16, rel=0.02)
 
 
-def test_on_the_text_of_mini_profiles(tmp_path: Path) -> None:
+def test_beats_unigrams_on_python_docs(tmp_path: Path) -> None:
     data = DataConfig(source=component("source", "python_docs"), tokenizer=component("tokenizer", "regex"))
     prepared = prepare(data, cache=tmp_path)
     train, validation = (s.store.read(0, len(s.store)) for s in prepared.splits.values())
     size = prepared.tokenizer.size
     fitted = fit_bigram(train, size)
-    found = math.exp(fitted.losses(validation).mean())
+    perplexity = math.exp(fitted.losses(validation).mean())
     counts = np.bincount(train, minlength=size) + 1
     unigram = math.exp(-np.log(counts[validation[1:]] / counts.sum()).mean())
-    assert 5 < found < 0.5 * unigram
+    assert 5 < perplexity < 0.5 * unigram

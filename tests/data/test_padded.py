@@ -1,4 +1,4 @@
-"""Padded examples: loss on answers alone, and never an example without one."""
+"""Padded examples: loss only on answers, and at least one learned token per example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def text(numbers: object) -> str:
     return bytes(n for n in numbers if n >= 0).decode()  # type: ignore[attr-defined]
 
 
-def test_the_answer_is_learned_and_the_prompt_is_not(tmp_path: Path) -> None:
+def test_only_the_answer_is_learned(tmp_path: Path) -> None:
     examples = PaddedExamples(examples_of(tmp_path, ["1+1=2", "10+1=11"]), 16, pad=256)
     row = examples.row(1)
     assert text(row.tokens) == "10+1=1"
@@ -30,14 +30,14 @@ def test_the_answer_is_learned_and_the_prompt_is_not(tmp_path: Path) -> None:
     assert examples.truncated == 0
 
 
-def test_a_long_prompt_loses_its_beginning(tmp_path: Path) -> None:
+def test_long_prompt_loses_its_start(tmp_path: Path) -> None:
     examples = PaddedExamples(examples_of(tmp_path, ["123456789=ab"]), 4)
     assert text(examples.row(0).tokens) + "b" == "89=ab"
     assert text(examples.row(0).labels) == "ab"
     assert examples.truncated == 1
 
 
-def test_a_long_answer_loses_its_end(tmp_path: Path) -> None:
+def test_long_answer_loses_its_end(tmp_path: Path) -> None:
     examples = PaddedExamples(examples_of(tmp_path, ["12=abcdefgh"]), 4)
     assert text(examples.row(0).tokens) == "=abc"
     assert text(examples.row(0).labels) == "abcd"
@@ -45,7 +45,7 @@ def test_a_long_answer_loses_its_end(tmp_path: Path) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 12), st.integers(1, 12), st.integers(1, 12))
-def test_no_truncation_takes_the_whole_answer(tmp_path_factory: object, prompt: int, answer: int, length: int) -> None:
+def test_truncation_keeps_part_of_the_answer(tmp_path_factory: object, prompt: int, answer: int, length: int) -> None:
     folder = tmp_path_factory.mktemp("store")  # type: ignore[attr-defined]
     examples = PaddedExamples(examples_of(folder, ["p" * prompt + "=" + "a" * answer]), length)
     row = examples.row(0)

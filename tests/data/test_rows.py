@@ -13,7 +13,7 @@ from loopkit.data.windows import Windows
 from tests.data.toys import store_of
 
 
-def test_constants_are_those_of_the_loop() -> None:
+def test_constants_equal_those_of_loop() -> None:
     assert (IGNORE, PAD) == (loop.IGNORE, loop.PAD)
 
 
@@ -27,7 +27,7 @@ def test_rows_are_padded_on_the_right() -> None:
     assert {array.dtype for array in (tokens, labels, positions)} == {np.dtype(np.int64)}
 
 
-def test_a_batch_is_named_by_its_place_in_the_stream(tmp_path: Path) -> None:
+def test_batch_sample_is_the_stream_position(tmp_path: Path) -> None:
     windows = Windows(store_of(tmp_path, ["abcdefghijklm"]), 4, 4)
     assert windows.batch([2, 0]).sample.tolist() == [2, 0]
     batch = windows.batch([2, 0], range(100, 102))
@@ -38,7 +38,7 @@ def test_a_batch_is_named_by_its_place_in_the_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("indices", "sample"), [([0, 1], [0, 2]), ([1, 0], [0, 1]), ([0, 2], [0, 1])])
-def test_the_digest_follows_sequences_and_places(tmp_path: Path, indices: list[int], sample: list[int]) -> None:
+def test_digest_depends_on_sequences_and_positions(tmp_path: Path, indices: list[int], sample: list[int]) -> None:
     windows = Windows(store_of(tmp_path, ["abcdefghijklm"]), 4, 4)
     assert step_sha(windows, [0, 1], [0, 1]) == step_sha(windows, [0, 1], [0, 1])
     assert step_sha(windows, indices, sample) != step_sha(windows, [0, 1], [0, 1])

@@ -27,8 +27,8 @@ def score(store: TokenStore, **options: object) -> Scoring:
 
 
 def labels(scoring: Scoring) -> np.ndarray:
-    found = np.concatenate([scoring.row(i).labels for i in range(len(scoring))])
-    return found[found != IGNORE]
+    scored = np.concatenate([scoring.row(i).labels for i in range(len(scoring))])
+    return scored[scored != IGNORE]
 
 
 def test_once_scores_the_whole_text(store: TokenStore) -> None:
@@ -49,7 +49,7 @@ def test_context_does_not_change_what_is_scored(store: TokenStore) -> None:
 
 
 @pytest.mark.parametrize("limit", [400, 1000, 5000])
-def test_a_slice_ends_where_everything_is_known(store: TokenStore, limit: int) -> None:
+def test_prefix_ends_at_exact_counts(store: TokenStore, limit: int) -> None:
     scoring = score(store, max_tokens=limit)
     read = TEXT[: scoring.bytes]
     assert limit - 300 < len(read) <= limit
@@ -58,19 +58,19 @@ def test_a_slice_ends_where_everything_is_known(store: TokenStore, limit: int) -
     assert scoring.statement.startswith(f"validation: the first {len(read):,} of {len(TEXT):,} tokens (")
 
 
-def test_a_slice_of_tokens_that_span_documents(tmp_path: Path) -> None:
+def test_prefix_may_span_documents(tmp_path: Path) -> None:
     tokenizer = Regex(min_count=1)
     lines = [f" line {i} of the text . \n" for i in range(200)]
     tokenizer.fit(["\n\n".join(lines)])
     store = store_of(tmp_path, lines, tokenizer=tokenizer, join="\n\n")
     scoring = score(store, max_tokens=900)
-    found = tokenizer.decode([int(store.read(0, 1)[0]), *labels(scoring).tolist()])
-    assert "\n\n".join(lines).startswith(found)
-    assert scoring.bytes == len(found)
-    assert scoring.words == len(found.split()) + found.count(" \n\n\n")
+    scored = tokenizer.decode([int(store.read(0, 1)[0]), *labels(scoring).tolist()])
+    assert "\n\n".join(lines).startswith(scored)
+    assert scoring.bytes == len(scored)
+    assert scoring.words == len(scored.split()) + scored.count(" \n\n\n")
 
 
-def test_half_overlap_scores_overlapping_windows_in_full(store: TokenStore) -> None:
+def test_half_overlap_scores_overlapping_windows(store: TokenStore) -> None:
     scoring = score(store, protocol="half_overlap")
     count = (len(TEXT) - 64 - 1) // 32 + 1
     assert len(scoring) == count
@@ -81,7 +81,7 @@ def test_half_overlap_scores_overlapping_windows_in_full(store: TokenStore) -> N
     assert len(score(store, protocol="half_overlap", stride=64)) == (len(TEXT) - 64 - 1) // 64 + 1
 
 
-def test_answers_are_scored(tmp_path: Path) -> None:
+def test_only_answers_are_scored(tmp_path: Path) -> None:
     store = examples_of(tmp_path, [f"{i}+1={i + 1}" for i in range(20)])
     scoring = score_examples(store, "test", 32, None, pad=256, words="words_and_lines")
     answers = [str(i + 1) for i in range(20)]
@@ -93,7 +93,7 @@ def test_answers_are_scored(tmp_path: Path) -> None:
     assert "the first 30 of" in part.statement
 
 
-def test_cut_answers_have_no_figure_per_word(tmp_path: Path) -> None:
+def test_truncated_answers_have_no_word_count(tmp_path: Path) -> None:
     scoring = score_examples(examples_of(tmp_path, ["1=abcdef"]), "test", 3, None, pad=0, words="words_and_lines")
     assert (scoring.tokens_scored, scoring.words, scoring.bytes) == (3, None, None)
     assert "1 of them cut to 3" in scoring.statement

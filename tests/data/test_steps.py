@@ -1,4 +1,4 @@
-"""A step's sequences, shared out to ranks and micro-batches by arithmetic alone."""
+"""The sequences of a step on any number of ranks and micro-batches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_steps_are_stateless(windows: Examples) -> None:
     assert len(set(forward)) == 8
 
 
-def test_scored_labels_of_a_step(tmp_path: Path) -> None:
+def test_scored_counts_labels_of_a_step(tmp_path: Path) -> None:
     examples = PaddedExamples(examples_of(tmp_path, ["1+1=2", "10+1=11", "100+1=101", "1=1"]), 16)
     step = Steps(examples, Sampler(4, 0), BatchSizes.of(4, 1, 1)).step(0)
     assert step.scored == 1 + 2 + 3 + 1 == sum(batch.num_scored or 0 for batch in step.batches())

@@ -18,16 +18,17 @@ from tests.data.toys import Squares, ToyData, ToySpec
 
 
 def prepared(folder: Path, source: Source | None = None, tokenizer: Any = None) -> Prepared:
-    made = Squares() if source is None else source
-    return prepare(ToyData(ToySpec(made), ToySpec(Characters() if tokenizer is None else tokenizer)), cache=folder)
+    source = Squares() if source is None else source
+    data: Any = ToyData(ToySpec(source), ToySpec(Characters() if tokenizer is None else tokenizer))
+    return prepare(data, cache=folder)
 
 
-def test_labels_stand_at_their_tokens(tmp_path: Path) -> None:
-    found = prepared(tmp_path)
-    three = found.tokenizer.encode(["3"])[0].item()  # learned from the targets
-    examples = found.splits["train"].examples(5)
+def test_labels_are_at_their_tokens(tmp_path: Path) -> None:
+    data = prepared(tmp_path)
+    three = data.tokenizer.encode(["3"])[0].item()  # learned from the targets
+    examples = data.splits["train"].examples(5)
     row = examples.row(0)
-    assert found.tokenizer.decode(row.tokens.tolist()) == "1.|.2"
+    assert data.tokenizer.decode(row.tokens.tolist()) == "1.|.2"
     assert row.labels.tolist() == [IGNORE, three, IGNORE, three, IGNORE]
     assert examples.row(1).labels.tolist() == [three, three, IGNORE, IGNORE, IGNORE]
     batch = examples.batch([0, 1])
@@ -42,7 +43,7 @@ def test_targets_are_scored_once_in_groups(tmp_path: Path) -> None:
     assert prepared(tmp_path).splits["train"].scoring(8, max_tokens=5).groups == ["2 empty"]
 
 
-def test_a_puzzle_is_never_cut(tmp_path: Path) -> None:
+def test_examples_with_targets_are_not_truncated(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.length: 4 tokens are fewer than the 5 of the longest example"):
         prepared(tmp_path).splits["train"].examples(4)
 
@@ -62,7 +63,7 @@ def test_a_puzzle_is_never_cut(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_targets_that_do_not_fit_are_refused(tmp_path: Path, documents: list[Document], message: str) -> None:
+def test_mismatched_targets_are_errors(tmp_path: Path, documents: list[Document], message: str) -> None:
     class Wrong(Squares):
         def documents(self, split: str) -> Iterator[Document]:
             return iter(documents)
@@ -71,7 +72,7 @@ def test_targets_that_do_not_fit_are_refused(tmp_path: Path, documents: list[Doc
         prepared(tmp_path, Wrong())
 
 
-def test_a_vocabulary_covers_targets(tmp_path: Path) -> None:
-    made = prepared(tmp_path, Squares("word"), Regex(min_count=1))
-    assert made.splits["train"].examples(5).scored([0, 1]) == 4
-    assert "word" in made.tokenizer.tokens  # type: ignore[attr-defined]
+def test_vocabulary_covers_targets(tmp_path: Path) -> None:
+    data = prepared(tmp_path, Squares("word"), Regex(min_count=1))
+    assert data.splits["train"].examples(5).scored([0, 1]) == 4
+    assert "word" in data.tokenizer.tokens  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from loopkit.data.windows import OnceWindows, Windows
 from tests.data.toys import store_of
 
 
-class Count(TokenStore):
+class CountingStore(TokenStore):
     """The tokens 0, 1, 2 ... without any file."""
 
     def __init__(self, size: int) -> None:
@@ -30,11 +30,11 @@ class Count(TokenStore):
         return np.arange(start, stop)
 
 
-def test_windows_of_the_paper(golden_dir: Path) -> None:
+def test_windows_match_the_paper(golden_dir: Path) -> None:
     cases = json.loads((golden_dir / "readout_blind_spot/windows.json").read_text())["cases"]
     assert len(cases) == 15
     for case in cases:
-        windows = Windows(Count(case["n_tokens"]), case["seq_len"], case["stride"])
+        windows = Windows(CountingStore(case["n_tokens"]), case["seq_len"], case["stride"])
         rows = [windows.row(i) for i in range(len(windows))]
         assert len(windows) == case["count"]
         assert [int(row.tokens[0]) for row in rows] == case["starts"]
@@ -51,7 +51,7 @@ def test_windows_of_the_paper(golden_dir: Path) -> None:
 def test_every_token_but_the_first_is_scored_once(tokens: int, length: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, length))
     stop = data.draw(st.integers(2, tokens))
-    windows = OnceWindows(Count(tokens), length, stride, stop=stop)
+    windows = OnceWindows(CountingStore(tokens), length, stride, stop=stop)
     rows = [windows.row(i) for i in range(len(windows))]
     labels = np.concatenate([row.labels for row in rows])
     assert sorted(labels[labels != IGNORE].tolist()) == list(range(1, stop))
@@ -67,12 +67,12 @@ def test_every_token_but_the_first_is_scored_once(tokens: int, length: int, data
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(2, 80), st.integers(1, 20), st.integers(1, 20))
-def test_the_count_of_training_labels_is_exact(tokens: int, length: int, stride: int) -> None:
-    windows = Windows(Count(tokens), length, stride)
+def test_scored_counts_training_labels(tokens: int, length: int, stride: int) -> None:
+    windows = Windows(CountingStore(tokens), length, stride)
     assert windows.scored(range(len(windows))) == sum(len(windows.row(i).labels) for i in range(len(windows)))
 
 
-def test_the_last_window_is_padded(tmp_path: Path) -> None:
+def test_last_window_is_padded(tmp_path: Path) -> None:
     windows = OnceWindows(store_of(tmp_path, ["abcdefghij"]), 4, 4, stop=10, pad=256)
     batch = windows.batch(range(len(windows)))
     assert batch.tokens.shape == (3, 4)
@@ -82,15 +82,15 @@ def test_the_last_window_is_padded(tmp_path: Path) -> None:
     assert batch.num_scored == windows.targets == 9
 
 
-def test_a_text_shorter_than_the_window_is_not_padded() -> None:
-    windows = OnceWindows(Count(5), 256, 256, stop=5)
+def test_short_text_is_not_padded() -> None:
+    windows = OnceWindows(CountingStore(5), 256, 256, stop=5)
     assert windows.batch([0]).tokens.tolist() == [[0, 1, 2, 3]]
 
 
-def test_what_cannot_be_a_window() -> None:
+def test_invalid_windows_are_errors() -> None:
     with pytest.raises(ValueError, match="has 1 tokens, and a window needs at least two"):
-        Windows(Count(1), 8, 8)
+        Windows(CountingStore(1), 8, 8)
     with pytest.raises(ValueError, match="scoring needs at least two"):
-        OnceWindows(Count(1), 8, 8, stop=1)
+        OnceWindows(CountingStore(1), 8, 8, stop=1)
     with pytest.raises(ValueError, match=r"evaluate\.stride 9 is larger than the window \(8\)"):
-        OnceWindows(Count(30), 8, 9, stop=30)
+        OnceWindows(CountingStore(30), 8, 9, stop=30)

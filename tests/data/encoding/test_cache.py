@@ -34,7 +34,7 @@ def visible(shelf: Path) -> list[str]:
     return sorted(path.name for path in shelf.iterdir() if not path.name.endswith(".lock"))
 
 
-def test_built_once_and_found_again(tmp_path: Path) -> None:
+def test_entry_is_built_once(tmp_path: Path) -> None:
     build = Builder()
     first, second = (entry(tmp_path / "shelf", "name", "thing", build) for _ in range(2))
     assert first == second
@@ -72,20 +72,20 @@ def damage_no_manifest(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [damage_size, damage_content, damage_missing, damage_manifest, damage_facts, damage_no_manifest]
 )
-def test_damage_is_noticed_and_repaired(tmp_path: Path, damage: Any) -> None:
+def test_damage_is_detected_and_repaired(tmp_path: Path, damage: Any) -> None:
     build = Builder()
-    found = entry(tmp_path, "name", "thing", build)
-    damage(found.folder)
+    cached = entry(tmp_path, "name", "thing", build)
+    damage(cached.folder)
     with pytest.raises(Damaged):
-        read_manifest(found.folder)
+        read_manifest(cached.folder)
     with pytest.warns(DataWarning, match="the cached thing in .* is damaged .* and is built again"):
-        again = entry(tmp_path, "name", "thing", build)
+        rebuilt = entry(tmp_path, "name", "thing", build)
     assert build.times == 2
-    assert again.facts == read_manifest(again.folder) == {"answer": 42}
+    assert rebuilt.facts == read_manifest(rebuilt.folder) == {"answer": 42}
     assert visible(tmp_path) == ["name"]
 
 
-def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_build_leaves_nothing(tmp_path: Path) -> None:
     def fail(folder: Path) -> dict[str, Any]:
         (folder / "half").write_text("x")
         raise ValueError("the text is bad")
@@ -95,7 +95,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
     assert visible(tmp_path) == []
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_partial_folders_are_removed(tmp_path: Path) -> None:
     code = f"""
 import os, pathlib
 from loopkit.data.encoding.cache import entry
@@ -126,13 +126,13 @@ def build(folder):
 print(entry(root / "shelf", "name", "thing", build).facts["by"])
 """
     running = [subprocess.Popen([sys.executable, "-c", code, who], stdout=subprocess.PIPE, text=True) for who in "ab"]
-    said = [process.communicate(timeout=60)[0].strip() for process in running]
+    outputs = [process.communicate(timeout=60)[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0]
-    assert said[0] == said[1] in ("a", "b")
-    assert [path.name for path in tmp_path.glob("built-*")] == [f"built-{said[0]}"]
+    assert outputs[0] == outputs[1] in ("a", "b")
+    assert [path.name for path in tmp_path.glob("built-*")] == [f"built-{outputs[0]}"]
 
 
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*args: object) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
@@ -142,14 +142,14 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert build.times == 1
 
 
-def test_a_cache_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
+def test_unwritable_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match=r"cannot be written: .*set LOOPKIT_CACHE to another folder"):
         entry(tmp_path / "file" / "shelf", "name", "thing", Builder())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_cache_serves_what_it_has(tmp_path: Path) -> None:
+def test_read_only_cache_serves_entries(tmp_path: Path) -> None:
     entry(tmp_path, "name", "thing", Builder())
     tmp_path.chmod(0o500)
     try:
@@ -158,7 +158,7 @@ def test_a_read_only_cache_serves_what_it_has(tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
 
 
-def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOPKIT_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -170,5 +170,5 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert cache_folder() == tmp_path / "home" / ".cache" / "loopkit"
 
 
-def test_a_digest_is_of_values_not_of_order() -> None:
+def test_digest_ignores_key_order() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})

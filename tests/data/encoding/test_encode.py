@@ -25,8 +25,8 @@ TEXTS = {"train": ["abab", "c"], "validation": ["abz"]}
 
 
 def toy(tokenizer: Any = None, join: str | None = None, texts: dict[str, list[str]] = TEXTS) -> Any:
-    made = Characters() if tokenizer is None else tokenizer
-    return ToyData(ToySpec(Lines(texts, join)), ToySpec(made))
+    tokenizer = Characters() if tokenizer is None else tokenizer
+    return ToyData(ToySpec(Lines(texts, join)), ToySpec(tokenizer))
 
 
 def real(source: dict[str, Any], tokenizer: Any) -> DataSection:
@@ -45,19 +45,19 @@ def test_splits_are_encoded_and_reported(tmp_path: Path) -> None:
     assert validation.report.fingerprint == repr(["abz"])
 
 
-def test_the_vocabulary_is_fitted_on_the_splits_that_are_named(tmp_path: Path) -> None:
+def test_vocabulary_is_fitted_on_fit_on(tmp_path: Path) -> None:
     assert "z" not in prepare(toy(), cache=tmp_path).tokenizer.tokens  # type: ignore[attr-defined]
     both = prepare(toy(Characters(fit_on=("train", "valid"))), cache=tmp_path / "other")
     assert "z" in both.tokenizer.tokens  # type: ignore[attr-defined]
 
 
-def test_the_cache_is_used_again(tmp_path: Path) -> None:
+def test_cache_is_reused(tmp_path: Path) -> None:
     first, second = toy(), toy()
     prepare(first, cache=tmp_path)
     assert first.source.built.reads == 3  # to fit, and to encode two splits
-    found = prepare(second, cache=tmp_path)
+    result = prepare(second, cache=tmp_path)
     assert second.source.built.reads == 0
-    assert found.report == prepare(first, cache=tmp_path).report
+    assert result.report == prepare(first, cache=tmp_path).report
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_cache_is_used_again(tmp_path: Path) -> None:
     ],
     ids=["join", "vocabulary", "tokenizer", "text"],
 )
-def test_whatever_changes_the_tokens_is_encoded_anew(tmp_path: Path, changed: Any) -> None:
+def test_changed_inputs_are_encoded_again(tmp_path: Path, changed: Any) -> None:
     prepare(toy(), cache=tmp_path)
     before = len(list((tmp_path / "tokens").iterdir()))
     prepare(changed, cache=tmp_path, splits=["train"])
@@ -78,7 +78,7 @@ def test_whatever_changes_the_tokens_is_encoded_anew(tmp_path: Path, changed: An
 
 
 @pytest.mark.parametrize("what", ["source options", "source code", "tokenizer code"])
-def test_options_and_code_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_cache_key_covers_options_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """A source whose fingerprint leaves something out is encoded anew all the same."""
     first, second = toy(), toy()
     prepare(first, cache=tmp_path, splits=["train"])
@@ -93,7 +93,7 @@ def test_options_and_code_are_part_of_the_key(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt", ""])
-def test_equal_bytes_under_another_suffix_are_read_anew(tmp_path: Path, suffix: str) -> None:
+def test_cache_key_covers_the_suffix(tmp_path: Path, suffix: str) -> None:
     """The cache never serves the tokens of another reader."""
     content = '{"text": "one two"}\n'
     counts = []
@@ -102,12 +102,12 @@ def test_equal_bytes_under_another_suffix_are_read_anew(tmp_path: Path, suffix: 
         options = {"type": "text", "path": str(tmp_path / name), "validation": 0, "test": 0}
         if suffix != ".jsonl" and name.startswith("b"):
             options["format"] = "text"
-        found = prepare(real(options, "bytes"), cache=tmp_path / "cache", splits=["train"])
-        counts.append(found.splits["train"].report.tokens)
+        result = prepare(real(options, "bytes"), cache=tmp_path / "cache", splits=["train"])
+        counts.append(result.splits["train"].report.tokens)
     assert counts == [7, 7 if suffix == ".jsonl" else len(content) - 1]
 
 
-def test_an_equal_folder_elsewhere_is_not_read_again(tmp_path: Path) -> None:
+def test_cache_key_ignores_paths(tmp_path: Path) -> None:
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.txt").write_text("one one\n\ntwo")
@@ -116,24 +116,24 @@ def test_an_equal_folder_elsewhere_is_not_read_again(tmp_path: Path) -> None:
     assert len([folder for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()]) == 1
 
 
-def test_a_source_with_half_a_surrogate_is_named(tmp_path: Path) -> None:
+def test_half_a_surrogate_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"source toy: document train:1 has \\ud800 at character 3"):
         prepare(toy(Bytes(), texts={"train": ["a", "bc\ud800"]}), cache=tmp_path, splits=["train"])
 
 
-def test_a_vocabulary_is_fitted_on_what_is_encoded(tmp_path: Path) -> None:
-    """What joins documents is in the vocabulary, unless the paper's quirk is asked for."""
+def test_vocabulary_is_fitted_on_joins(tmp_path: Path) -> None:
+    """The vocabulary includes joins between documents, unless fit_joins is false."""
     texts = {"train": ["one two one two"] * 3}
     unknown = {}
     for fit_joins in (True, False):
-        made = Regex(min_count=2, fit_joins=fit_joins)
-        prepared = prepare(toy(made, "\n\n", texts), cache=tmp_path / str(fit_joins), splits=["train"])
+        tokenizer = Regex(min_count=2, fit_joins=fit_joins)
+        prepared = prepare(toy(tokenizer, "\n\n", texts), cache=tmp_path / str(fit_joins), splits=["train"])
         unknown[fit_joins] = prepared.splits["train"].report.unknown_tokens
     assert unknown == {True: 0, False: 2}
 
 
 @pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")
-def test_damage_in_the_cache_is_repaired(tmp_path: Path) -> None:
+def test_damaged_cache_is_repaired(tmp_path: Path) -> None:
     expected = prepare(toy(), cache=tmp_path).splits["train"].store.read(0, 5)
     for file in (tmp_path / "tokens").glob("*/tokens-00000.bin"):
         file.write_bytes(bytes(len(file.read_bytes())))
@@ -142,7 +142,7 @@ def test_damage_in_the_cache_is_repaired(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.splits["train"].store.read(0, 5), expected)
 
 
-def test_a_trained_tokenizer_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_trained_tokenizer_is_used_unchanged(tmp_path: Path) -> None:
     trained = Characters()
     trained.fit(["zyx"])
     data = toy()
@@ -152,7 +152,7 @@ def test_a_trained_tokenizer_is_taken_as_it_is(tmp_path: Path) -> None:
     assert data.source.built.reads == 1
 
 
-def test_examples(tmp_path: Path) -> None:
+def test_examples_layout(tmp_path: Path) -> None:
     source = Sums({"train": ["1+1=2", "2+2=4"], "validation": ["3+3=6"]})
     prepared = prepare(ToyData(ToySpec(source), ToySpec(Bytes())), cache=tmp_path)  # type: ignore[arg-type]
     examples = prepared.splits["train"].examples(16)
@@ -171,9 +171,7 @@ def test_examples(tmp_path: Path) -> None:
         ({"type": "addition", "train": 100, "validation": 5, "test": 5}, None, None),
     ],
 )
-def test_a_source_states_what_its_words_are(
-    tmp_path: Path, source: dict[str, Any], words: int | None, meaning: str | None
-) -> None:
+def test_source_defines_words(tmp_path: Path, source: dict[str, Any], words: int | None, meaning: str | None) -> None:
     """What counts as a word is the source's to say; answers have none."""
     file = tmp_path / "wiki.train.raw"
     file.write_text("one two\n\nthree four\n")
@@ -186,14 +184,14 @@ def test_a_source_states_what_its_words_are(
     assert ("words" in scoring.statement) == (words is not None)
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
-    said: list[tuple[str, int]] = []
-    prepare(toy(), cache=tmp_path, progress=lambda what, done: said.append((what, done)))
-    assert ("encoding train", 5) in said
-    assert ("encoding validation", 3) in said
+def test_progress_is_reported(tmp_path: Path) -> None:
+    outputs: list[tuple[str, int]] = []
+    prepare(toy(), cache=tmp_path, progress=lambda what, done: outputs.append((what, done)))
+    assert ("encoding train", 5) in outputs
+    assert ("encoding validation", 3) in outputs
 
 
-def test_a_split_without_tokens_is_refused(tmp_path: Path) -> None:
+def test_split_without_tokens_is_an_error(tmp_path: Path) -> None:
     texts = {"train": ["ab"], "validation": [""]}
     with pytest.raises(ValueError, match="validation split of source toy has no tokens"):
         prepare(toy(texts=texts), cache=tmp_path)
@@ -202,8 +200,8 @@ def test_a_split_without_tokens_is_refused(tmp_path: Path) -> None:
         prepare(nothing, cache=tmp_path)
 
 
-def test_two_processes_at_once(tmp_path: Path) -> None:
-    """Both find the same tokens, and each split and the vocabulary is made once."""
+def test_two_processes_encode_once(tmp_path: Path) -> None:
+    """Both read the same tokens, and each split and the vocabulary is built once."""
     code = """
 import pathlib, sys, time
 import loopkit.data.encoding.encode as encode
@@ -226,15 +224,15 @@ print(found.tokenizer.fingerprint(), len(store), int(store.read(0, len(store)).s
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
     running = [subprocess.Popen([*command, who], stdout=subprocess.PIPE, text=True) for who in "ab"]
-    said = [process.communicate(timeout=120)[0].split("\n") for process in running]
+    outputs = [process.communicate(timeout=120)[0].split("\n") for process in running]
     assert [process.returncode for process in running] == [0, 0]
-    results = [[line for line in lines if line and line != "encoded"] for lines in said]
+    results = [[line for line in lines if line and line != "encoded"] for lines in outputs]
     assert results[0] == results[1]
     assert len(results[0]) == 1
-    assert sum(lines.count("encoded") for lines in said) == 2  # train and validation, by one process or the other
+    assert sum(lines.count("encoded") for lines in outputs) == 2  # train and validation, by one process or the other
 
 
-def test_mini_profiles_read_python_itself(tmp_path: Path) -> None:
+def test_python_docs_with_regex(tmp_path: Path) -> None:
     prepared = prepare(real({"type": "python_docs"}, "regex"), cache=tmp_path)
     train = prepared.splits["train"]
     assert train.report.tokens > 80_000
@@ -256,8 +254,8 @@ PAPER = {
 
 
 @pytest.mark.filterwarnings("ignore::loopkit.components.source.DataWarning")
-def test_word_level_wikitext_in_place_of_the_raw_one(shared: Path, tmp_path: Path) -> None:
-    """The paper's recipe on the text that is at hand: it works, and says what it is."""
+def test_word_level_wikitext_as_raw_variant(shared: Path, tmp_path: Path) -> None:
+    """The paper's recipe works on word-level text, with a warning."""
     source = {"type": "wikitext", "variant": "103-raw", "path": str(shared / "data/wikitext-2")}
     recipe = real(source | {"join": "\n\n", "drop_empty": True}, PAPER)
     with pytest.warns(DataWarning, match="the train split in .*wikitext-2 contains <unk>"):
@@ -276,7 +274,7 @@ def test_word_level_wikitext_in_place_of_the_raw_one(shared: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "characters"])
-def test_raw_wikitext(shared: Path, tmp_path: Path, tokenizer: str) -> None:
+def test_raw_wikitext_counts(shared: Path, tmp_path: Path, tokenizer: str) -> None:
     source = {"type": "wikitext", "variant": "2-raw", "path": str(shared / "data/wikitext-2-raw")}
     options = {"type": tokenizer} | ({"fit_on": ["validation"]} if tokenizer == "characters" else {})
     prepared = prepare(real(source, options), cache=tmp_path, splits=["validation", "test"])

@@ -1,4 +1,4 @@
-"""What of a recipe says where data lies, and the tokenizer of a run that is resumed."""
+"""The paths of data in a recipe, and the tokenizer of a resumed run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_paths_are_locations(source: object, keys: list[tuple[str, ...]]) -> Non
     assert located(data) == keys
 
 
-def test_a_fitted_tokenizer_is_the_one_saved(tmp_path: Path) -> None:
+def test_fitted_tokenizer_is_loaded_from_the_run(tmp_path: Path) -> None:
     saved = Regex(min_count=1)
     saved.fit(["one two"])
     saved.save(tmp_path)
     assert run_tokenizer(component("tokenizer", "regex"), tmp_path).fingerprint() == saved.fingerprint()
 
 
-def test_another_fixed_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_different_fixed_tokenizer_is_an_error(tmp_path: Path) -> None:
     Bytes().save(tmp_path)
     assert isinstance(run_tokenizer(component("tokenizer", "bytes"), tmp_path), Bytes)
     component("tokenizer", {"type": "numbers", "size": 9}).build().save(tmp_path / "numbers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -47,20 +47,25 @@ def test_pieces_are_the_joined_text(texts: list[str], join: str | None, size: in
     assert sum(piece.words for piece in pieces) == sum(map(words_of, texts))
 
 
+TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
+    "bytes": Bytes,
+    "characters": Characters,
+    "keep": lambda: Regex(min_count=1, unmatched="keep"),
+    "drop": lambda: Regex(min_count=1, unmatched="drop"),
+}
+
+
 @settings(max_examples=200, deadline=None)
-@given(TEXTS, JOINS, st.integers(1, 9), st.sampled_from(["keep", "drop", "bytes", "characters"]))
+@given(TEXTS, JOINS, st.integers(1, 9), st.sampled_from(sorted(TOKENIZERS)))
 def test_cutting_changes_no_token(texts: list[str], join: str | None, size: int, name: str) -> None:
-    tokenizer: Tokenizer
-    tokenizer = (
-        Bytes() if name == "bytes" else Characters() if name == "characters" else Regex(min_count=1, unmatched=name)
-    )  # type: ignore[arg-type]
+    tokenizer = TOKENIZERS[name]()
     joined = (join or "").join(texts)
     tokenizer.fit([joined, "a"])
     with patch("loopkit.data.encoding.pieces.SIZE", size):
         pieces = list(stream_pieces(documents(texts), join, tokenizer.separable, "words_and_lines"))
-    (whole,) = tokenizer.encode([joined])
+    (ids,) = tokenizer.encode([joined])
     parts = tokenizer.encode([text_of(piece) for piece in pieces])
-    assert whole.tolist() == [number for part in parts for number in part.tolist()]
+    assert ids.tolist() == [number for part in parts for number in part.tolist()]
 
 
 def test_words_up_to_each_cut_are_exact() -> None:
@@ -73,12 +78,12 @@ def test_words_up_to_each_cut_are_exact() -> None:
         assert sum(piece.words for piece in pieces[:count]) == len(read.split()) + read.count("\n")
 
 
-def test_a_document_may_stand_for_more_lines_than_it_has() -> None:
+def test_document_lines_override_the_text() -> None:
     (piece,) = stream_pieces([Document((Span("a b\n"),), "x", lines=4)], None, True, "words_and_lines")
     assert piece.words == 2 + 4
 
 
-def test_examples_count_what_is_learned() -> None:
+def test_examples_count_learned_parts() -> None:
     document = Document((Span("1 + 1 =", learn=False), Span(" é2\n")), "x")
     (piece,) = example_pieces([document], "words_and_lines")
     assert piece.parts == document.parts
@@ -86,7 +91,7 @@ def test_examples_count_what_is_learned() -> None:
 
 
 @pytest.mark.parametrize("join", [None, "\n\n"])
-def test_real_text_in_pieces(shared: Path, join: str | None) -> None:
+def test_pieces_of_real_text(shared: Path, join: str | None) -> None:
     source = WikiText(variant="2-raw", path=shared / "data/wikitext-2-raw", join=join, drop_empty=True)
     lines = list(source.documents("validation"))[:400]
     joined = (join or "").join(document.text for document in lines)
@@ -95,5 +100,5 @@ def test_real_text_in_pieces(shared: Path, join: str | None) -> None:
     for tokenizer in (regex, HuggingFace(path=shared / "data/smollm2-tokenizer")):
         pieces = list(stream_pieces(lines, join, tokenizer.separable, "words_and_lines"))
         assert len(pieces) > 300
-        whole, *parts = tokenizer.encode([joined, *map(text_of, pieces)])
-        assert whole.tolist() == [number for part in parts for number in part.tolist()]
+        ids, *parts = tokenizer.encode([joined, *map(text_of, pieces)])
+        assert ids.tolist() == [number for part in parts for number in part.tolist()]
