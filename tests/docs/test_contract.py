@@ -37,5 +37,5 @@ def test_plugin_guide_contains_current_contracts(root: Path) -> None:
 
 
 def test_guide_without_markers_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has no <!-- contracts"):
+    with pytest.raises(ValueError, match="lacks the markers <!-- contracts"):
         with_contracts("# A guide\n")

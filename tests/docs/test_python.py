@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import loopkit
+from docs.site.reference import introductions
 from loopkit.cli.main import COMMANDS, main
 from loopkit.errors import UserError
 from tests.e2e import documented
@@ -41,6 +42,13 @@ def resolve(name: str) -> object:
 def test_names_of_the_page_exist(page: str) -> None:
     names = set(re.findall(r"`(loopkit(?:\.\w+)+)`", page))
     assert len(names) > 25
+    assert all(resolve(name) is not None for name in names)
+
+
+def test_names_of_the_reference_page_exist() -> None:
+    """A missing name stops the build of the site."""
+    names = re.findall(r"^::: (\S+)$", introductions.PYTHON, re.MULTILINE)
+    assert len(names) > 5
     assert all(resolve(name) is not None for name in names)
 
 

@@ -24,7 +24,7 @@ PYTHON = """# Functions and types
 
 ::: loopkit.loop.trajectory.Trajectory
 
-::: loopkit.loop.looped_model.LoopedModel
+::: loopkit.loop.looped_model.LoopedModelProtocol
 
 ## Inputs of a pass
 

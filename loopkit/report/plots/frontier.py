@@ -46,7 +46,7 @@ def draw_frontier(benchmarks: Benchmarks) -> Figure:
     Perplexities above three times the lowest are named and not drawn, because they would flatten all others.
     """
     if not benchmarks:
-        raise UserError("there is no benchmark to draw")
+        raise UserError("no benchmark was given, so no frontier can be drawn")
     figure, (panel,) = figure_of(1, height=3.9)
     exits = sorted({name for benchmark in benchmarks.values() for name in benchmark["exits"]})
     perplexities = [row["token_ppl"] for benchmark in benchmarks.values() for row in _points(benchmark)]

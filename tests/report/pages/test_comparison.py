@@ -191,9 +191,9 @@ def test_variation_lists_differing_keys() -> None:
         {"seed": 2, "lr": {"type": "constant", "peak": 1}, "kept": 0},
         {"seed": 1, "lr": {"type": "cosine"}, "kept": 0, "new": True},
     ]
-    assert [(found.key, found.values) for found in variation(recipes)] == [
+    assert [(change.key, change.values) for change in variation(recipes)] == [
         ("seed", ("1", "2", "1")),
         ("lr", ("{type: constant, peak: 1}", "{type: constant, peak: 1}", "cosine")),
         ("new", ("", "", "true")),
     ]
-    assert [found.values for found in variation(recipes[:2])] == [("1", "2")]
+    assert [change.values for change in variation(recipes[:2])] == [("1", "2")]
