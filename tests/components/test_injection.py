@@ -33,7 +33,7 @@ def test_concat_mixes_state_first() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_concat_may_begin_by_passing_one_of_them_on(seed: int) -> None:
+def test_concat_can_start_as_identity(seed: int) -> None:
     made = {first: built_concat(first, seed) for first in ("drawn", "state", "input")}
     torch.testing.assert_close(made["state"](C, E, step_for(E)), C)
     torch.testing.assert_close(made["input"](C, E, step_for(E)), E)
@@ -66,7 +66,7 @@ def test_diagonal_decays_the_state_and_adds_the_input() -> None:
 
 
 @torch.no_grad()
-def test_diagonal_never_grows_the_state_whatever_is_learned() -> None:
+def test_diagonal_never_amplifies_the_state() -> None:
     module = Diagonal(4)
     for value in (-30.0, 0.0, 30.0):
         module.log_rate.fill_(value)

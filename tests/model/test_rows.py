@@ -34,7 +34,7 @@ def test_late_starts() -> None:
     assert rows.depth(4).tolist() == [1, 3, 2]
 
 
-def test_only_those_that_wait_get_their_start_back() -> None:
+def test_only_waiting_sequences_restart() -> None:
     rows = Rows(Loops(4, 2, torch.tensor([1, 3, 2])), 3, CPU)
     got = rows.restore(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[7.0], [8.0], [9.0]]), 2)
     assert got.flatten().tolist() == [7, 2, 9]
