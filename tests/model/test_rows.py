@@ -48,5 +48,5 @@ def test_early_stops() -> None:
     assert at(rows, 3) == [2]
     assert rows.finish(torch.tensor([False, False, True]), 3)
     assert rows.depth(3).tolist() == [2, 1, 3]
-    with pytest.raises(ValueError, match="2 answers for 3 sequences"):
+    with pytest.raises(ValueError, match="returned 2 values for 3 sequences"):
         Rows(Loops.fixed(2), 3, CPU).finish(torch.tensor([True, False]), 1)
