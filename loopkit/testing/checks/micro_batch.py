@@ -50,9 +50,7 @@ def _value(subject: ComponentUnderTest, objective: Objective, size: int, number:
 
 
 def _records(number: int) -> str:
-    return (
-        "t.records[k - 1] holds the rows of t.computed[k - 1] alone; t.active(k) masks the sequences that ran loop k" if number else ""
-    )
+    return "t.records[k - 1] holds the rows of t.computed[k - 1] alone; t.active(k) masks loop k" if number else ""
 
 
 def _hint(subject: ComponentUnderTest) -> str:

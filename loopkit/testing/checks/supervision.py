@@ -124,7 +124,7 @@ def scored_tokens(subject: ComponentUnderTest) -> None:
 @rule("own depths", KIND, after=("loss",))
 def own_depths(subject: ComponentUnderTest) -> None:
     """It works where sequences run loops of their own, and under bf16 autocast."""
-    with saying("it breaks where sequences run different numbers of loops", "t.active(k) masks the sequences that ran loop k"):
+    with saying("it breaks where sequences run different numbers of loops", "t.active(k) masks loop k"):
         t = trajectory(subject, loops=Loops(LOOPS, LOOPS, torch.tensor([3, 1, 2])))
         _scalar(subject.build()(t).loss, "with loops of its own for each sequence, its loss")
     with saying("it breaks under bf16 autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
