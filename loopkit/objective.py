@@ -1,4 +1,4 @@
-"""The scalar that training minimises."""
+"""The training loss: supervision plus regularizers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from loopkit.recipe import format as recipe
 
 @dataclass(frozen=True)
 class ObjectiveOutput:
-    """What an objective gives; everything but ``loss`` is detached.
+    """The result of an objective; everything except ``loss`` is detached.
 
     Args:
         loss: fp32 scalar to differentiate.
-        supervised: The supervision's loss alone, in nats per scored token.
+        supervised: The loss of the supervision only, in nats per scored token.
         ce: Cross-entropy of each loop that was read, in nats per scored token.
         regularizers: Unweighted value of each regularizer that was active, and its terms as ``NAME/TERM``, times its
             share of the step: their mean over micro-batches is the value of the whole batch.
-        terms: Other figures of the supervision.
+        terms: Other values of the supervision.
     """
 
     loss: Tensor
@@ -39,14 +39,14 @@ class Objective(nn.Module):
 
     total = (1 - sum of convex weights) * share * supervised + sum_i weight_i * share_i * R_i
 
-    A regularizer that is not active at a step counts nowhere in the sum.
+    A regularizer that is not active at a step is excluded from both sums.
 
     Args:
-        supervision: Which loops are supervised, and how.
+        supervision: The loss over the loops.
         regularizers: By the name under which they are logged.
 
     Raises:
-        ValueError: If the convex weights exceed 1.
+        UserError: If the convex weights exceed 1.
     """
 
     def __init__(self, supervision: Supervision, regularizers: Mapping[str, Regularizer] | None = None) -> None:
@@ -60,11 +60,11 @@ class Objective(nn.Module):
     def forward(
         self, trajectory: Trajectory, optimizer_step: int, share: float = 1.0, token_share: float = 1.0
     ) -> ObjectiveOutput:
-        """The loss of a trajectory.
+        """Compute the loss of a trajectory.
 
         Args:
             trajectory: One forward pass.
-            optimizer_step: Which step this is, from 0; regularizers may start late or rest.
+            optimizer_step: Number of the step, from 0; regularizers may start late or be inactive.
             share: Factor on the supervised part: scored tokens here * micro-batches / scored tokens of the whole step,
                 so that micro-batches with unequal numbers of them add up to the gradient of the full batch.
             token_share: The same of real tokens, for regularizers that are means over tokens.
@@ -75,9 +75,9 @@ class Objective(nn.Module):
         values: dict[str, Tensor] = {}
         logged: dict[str, Tensor] = {}
         for name, term in active:
-            found = Regularized.of(term(trajectory))
-            values[name] = shares[term.mean_over] * found.value
-            parts = {f"{name}/{part}": shares[term.mean_over] * value for part, value in found.terms.items()}
+            result = Regularized.of(term(trajectory))
+            values[name] = shares[term.mean_over] * result.value
+            parts = {f"{name}/{part}": shares[term.mean_over] * value for part, value in result.terms.items()}
             logged |= {name: values[name]} | parts
         convex = sum(term.weight for _, term in active if term.mix == "convex")
         loss = (1 - convex) * share * supervised.loss

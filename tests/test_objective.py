@@ -47,7 +47,7 @@ def test_additive_and_convex_weights() -> None:
     assert {name: value.item() for name, value in got.regularizers.items()} == {"a": 5.0, "b": 7.0}
 
 
-def test_a_regularizer_that_rests_costs_nothing_and_takes_nothing_away() -> None:
+def test_inactive_regularizer_is_not_computed() -> None:
     t, late = run(), Fixed(7.0, 0.2, "convex", start=3)
     objective = Objective(Terminal(), {"late": late})
     got = objective(t, optimizer_step=2)
@@ -105,7 +105,7 @@ def test_convex_weights_past_one_are_refused() -> None:
 
 
 @pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), ExitWeighted(entropy=0.1)])
-def test_micro_batches_add_up_to_the_batch_also_with_unequal_numbers_of_scored_tokens(supervision: object) -> None:
+def test_micro_batch_losses_add_up_to_batch_loss(supervision: object) -> None:
     model, data = tiny(gate="linear", dtype=torch.float64), batch(rows=8)
     labels = data.labels.clone()
     for row in range(8):

@@ -1,4 +1,4 @@
-"""The types that flow: a batch, its loops, what a component sees of a step, and the trajectory that all share."""
+"""The data of a forward pass: batch, loops, step, cache, noise and trajectory."""
 
 from loopkit.loop.batch import IGNORE, PAD, Batch
 from loopkit.loop.cache import Cache, CodaCache, FullCache, Slot

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 PAD = 2**30
-"""Position of padding. Larger than any real one, so no real token ever looks at it."""
+"""Position of padding. Larger than any real position, so no real token attends to it."""
 
 IGNORE = -100
 """Label of a token that is not scored."""
@@ -20,15 +20,15 @@ class Batch:
 
     Args:
         tokens: Token numbers.
-        labels: What each token should predict (already shifted); ``IGNORE`` = not scored.
-        positions: Place of each token in its sequence, from 0; padding carries ``PAD``.
-        sample: ``[B]``, number of each sequence in the epoch: seeds its noise and proves the batch hash.
-        in_order: Whether index order is position order with all padding at the end, so that a plain causal mask serves.
-            ``None`` finds out, once per batch and best on the CPU; ``to``, ``split`` and ``rows`` carry it along.
+        labels: The next token that each token should predict (already shifted); ``IGNORE``: not scored.
+        positions: Position of each token in its sequence, from 0; ``PAD`` for padding.
+        sample: ``[B]``, number of each sequence in the epoch; it keys the noise and enters the batch hash.
+        in_order: Whether index order is position order with all padding at the end, so that a plain causal mask is
+            correct. ``None``: computed once per batch, fastest on the CPU; ``to``, ``split`` and ``rows`` keep it.
         num_scored: Number of tokens with a label; -1 counts them.
 
     Raises:
-        ValueError: If a shape or dtype does not fit.
+        ValueError: If a shape or dtype is wrong.
     """
 
     tokens: Tensor
@@ -42,13 +42,13 @@ class Batch:
         shape = self.tokens.shape
         if self.tokens.dim() != 2:
             raise ValueError(f"batch: tokens must be [B, T], not {list(shape)}")
-        for name, value, wanted in (
+        for name, value, expected in (
             ("labels", self.labels, shape),
             ("positions", self.positions, shape),
             ("sample", self.sample, shape[:1]),
         ):
-            if value.shape != wanted:
-                raise ValueError(f"batch: {name} must be {list(wanted)} like the tokens, not {list(value.shape)}")
+            if value.shape != expected:
+                raise ValueError(f"batch: {name} must be {list(expected)} like the tokens, not {list(value.shape)}")
         for name in ("tokens", "labels", "positions", "sample"):
             if getattr(self, name).dtype != torch.int64:
                 raise ValueError(f"batch: {name} must be int64, not {getattr(self, name).dtype}")
@@ -60,7 +60,7 @@ class Batch:
 
     @classmethod
     def of(cls, tokens: Tensor, labels: Tensor | None = None, *, sample: Tensor | None = None) -> Batch:
-        """A batch of unpadded sequences that start at position 0; without labels nothing is scored."""
+        """Build a batch of unpadded sequences that start at position 0; without labels no token is scored."""
         rows, length = tokens.shape
         return cls(
             tokens=tokens,
@@ -71,12 +71,12 @@ class Batch:
         )
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
+        """Copy the batch to another device."""
         names = ("tokens", "labels", "positions", "sample")
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=non_blocking) for name in names})
 
     def rows(self, index: Tensor | slice) -> Batch:
-        """Some of the sequences."""
+        """Select sequences."""
         names = ("tokens", "labels", "positions", "sample")
         return replace(self, **{name: getattr(self, name)[index] for name in names}, num_scored=-1)
 
@@ -103,7 +103,7 @@ class Batch:
 
 
 def _in_order(positions: Tensor) -> bool:
-    """Whether real positions rise along every row and padding only follows them; assumed on ``meta``."""
+    """Check whether real positions rise along every row, with padding only after them; assumed on ``meta``."""
     if positions.is_meta:
         return True
     before, after = positions[:, :-1], positions[:, 1:]

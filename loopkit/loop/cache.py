@@ -1,4 +1,4 @@
-"""Keys and values of tokens already seen, one slot per (loop, layer)."""
+"""Keys and values of earlier tokens, one slot per (loop, layer)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ A coda runs once for every loop that is read, so its slots name that loop as wel
 
 
 class Cache(Protocol):
-    """What attention and generation ask of a cache. Policies that share or drop slots live in ``inference/``."""
+    """The interface that attention and generation use. Policies that share or drop slots are in ``inference/``."""
 
     def extend(
         self, slot: Slot, keys: Tensor, values: Tensor, positions: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Add the new tokens of a slot and return all that its queries may look at.
+        """Add the new tokens of a slot and return all tokens that its queries may attend to.
 
         Args:
             slot: (loop, layer).
@@ -37,50 +37,50 @@ class Cache(Protocol):
         ...
 
     def narrow(self, rows: Tensor) -> None:
-        """Forget all sequences but these.
+        """Drop all sequences except ``rows``.
 
         Args:
-            rows: ``[b]`` int64, their numbers in the batch as it was; they become 0 to b - 1.
+            rows: ``[b]`` int64, rows of the current batch to keep; they become 0 to b - 1.
         """
         ...
 
 
 @dataclass(frozen=True)
 class CodaCache:
-    """A cache as the coda sees it that reads one loop: its keys of other loops are none of its business.
+    """Exposes only the slots of a coda that reads loop ``k``.
 
     Args:
-        whole: The cache.
+        cache: The cache of the whole pass.
         k: The loop that is read.
     """
 
-    whole: Cache
+    cache: Cache
     k: int
 
     def extend(
         self, slot: Slot, keys: Tensor, values: Tensor, positions: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return self.whole.extend((*slot, self.k), keys, values, positions, rows)
+        return self.cache.extend((*slot, self.k), keys, values, positions, rows)
 
     def narrow(self, rows: Tensor) -> None:
-        self.whole.narrow(rows)
+        self.cache.narrow(rows)
 
 
 class FullCache:
-    """Every slot keeps every token.
+    """Keeps every token in every slot.
 
-    A sequence that stopped before a loop leaves a hole in that loop's slots; holes carry the position of padding, so
-    nobody looks at them. Memory doubles when it is used up, so a token is copied twice on average and not once for
-    each token after it.
+    A sequence that stopped before a loop has empty entries in that loop's slots. They have the position of padding, so
+    attention masks them. Memory doubles when it is full, so a token is copied twice on average instead of once for
+    every later token.
 
     Args:
         batch: Number of sequences.
-        room: Most tokens of a sequence that will ever come, so that no more is reserved; ``None``: unknown.
+        room: Maximum number of tokens in a sequence, the limit of reserved memory; ``None``: unknown.
     """
 
     def __init__(self, batch: int, room: int | None = None) -> None:
         self.batch, self.room = batch, room
-        self._held: dict[Slot, _Held] = {}
+        self._slots: dict[Slot, _SlotTokens] = {}
 
     def extend(
         self, slot: Slot, keys: Tensor, values: Tensor, positions: Tensor, rows: Tensor | None
@@ -92,46 +92,50 @@ class FullCache:
                 values.new_zeros(self.batch, *values.shape[1:]),
                 positions.new_full((self.batch, *positions.shape[1:]), PAD),
             )
-            new = tuple(hole.index_copy(0, rows, part) for hole, part in zip(empty, new, strict=True))  # type: ignore[assignment]
-        if slot not in self._held:
-            self._held[slot] = _Held(*new, length=positions.shape[1])
+            new = tuple(target.index_copy(0, rows, part) for target, part in zip(empty, new, strict=True))  # type: ignore[assignment]
+        if slot not in self._slots:
+            self._slots[slot] = _SlotTokens(*new, length=positions.shape[1])
         else:
-            self._held[slot].append(new, self.room)
-        seen = self._held[slot].seen()
+            self._slots[slot].append(new, self.room)
+        extended = self._slots[slot].filled()
         if rows is None:
-            return seen
-        return seen[0][rows], seen[1][rows], seen[2][rows]
+            return extended
+        return extended[0][rows], extended[1][rows], extended[2][rows]
 
     def positions(self, k: int) -> list[Tensor]:
-        """Positions of the tokens that loop ``k`` holds, ``[B, S]`` for each of its layers; holes carry ``PAD``."""
-        return [held.seen()[2] for slot, held in self._held.items() if slot[0] == k]
+        """Positions of the tokens in the slots of loop ``k``, ``[B, S]`` for each layer; ``PAD`` for empty entries."""
+        return [tokens.filled()[2] for slot, tokens in self._slots.items() if slot[0] == k]
 
     def narrow(self, rows: Tensor) -> None:
-        for held in self._held.values():
-            held.keys, held.values, held.positions = held.keys[rows], held.values[rows], held.positions[rows]
+        for tokens in self._slots.values():
+            tokens.keys, tokens.values, tokens.positions = (
+                tokens.keys[rows],
+                tokens.values[rows],
+                tokens.positions[rows],
+            )
         self.batch = len(rows)
 
     @property
     def slots(self) -> dict[Slot, tuple[Tensor, Tensor, Tensor]]:
         """Keys, values and positions of every slot."""
-        return {slot: held.seen() for slot, held in self._held.items()}
+        return {slot: tokens.filled() for slot, tokens in self._slots.items()}
 
     @property
     def num_bytes(self) -> int:
-        """Memory held by keys and values, with what is reserved for tokens to come."""
-        return sum(held.keys.nbytes + held.values.nbytes for held in self._held.values())
+        """Memory of keys and values, including what is reserved for later tokens."""
+        return sum(tokens.keys.nbytes + tokens.values.nbytes for tokens in self._slots.values())
 
 
 @dataclass
-class _Held:
-    """The tokens of one slot, in tensors that may be longer than what is in them."""
+class _SlotTokens:
+    """The tokens of one slot; the tensors may be longer than ``length``."""
 
     keys: Tensor
     values: Tensor
     positions: Tensor
     length: int
 
-    def seen(self) -> tuple[Tensor, Tensor, Tensor]:
+    def filled(self) -> tuple[Tensor, Tensor, Tensor]:
         n = self.length
         return self.keys[:, :, :n], self.values[:, :, :n], self.positions[:, :n]
 
@@ -143,8 +147,8 @@ class _Held:
         self.length = end
 
     def _grow(self, length: int) -> None:
-        keys, values, positions = self.seen()
-        more = length - self.length
-        self.keys = torch.cat([keys, keys.new_zeros(*keys.shape[:2], more, keys.shape[3])], dim=2)
-        self.values = torch.cat([values, values.new_zeros(*values.shape[:2], more, values.shape[3])], dim=2)
-        self.positions = torch.cat([positions, positions.new_full((len(positions), more), PAD)], dim=1)
+        keys, values, positions = self.filled()
+        extra = length - self.length
+        self.keys = torch.cat([keys, keys.new_zeros(*keys.shape[:2], extra, keys.shape[3])], dim=2)
+        self.values = torch.cat([values, values.new_zeros(*values.shape[:2], extra, values.shape[3])], dim=2)
+        self.positions = torch.cat([positions, positions.new_full((len(positions), extra), PAD)], dim=1)

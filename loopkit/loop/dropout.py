@@ -1,4 +1,4 @@
-"""Dropout whose masks belong to a token and not to the place where it was computed.
+"""Dropout whose masks depend on the token and not on where it is computed.
 
 Dims: B sequences, T tokens, D width, H heads, S keys.
 """
@@ -15,7 +15,7 @@ from loopkit.loop.step import Step
 
 
 class Dropout(nn.Module):
-    """Zero a share of the numbers in training, and scale the others up.
+    """Zero a share of the numbers in training, and scale the remaining ones up.
 
     Which ones is a function of (seed, optimizer step, sample, position, loop, place in the model, channel) alone. So
     another split of the batch, other ranks, recomputation and compilation change nothing but rounding.
@@ -26,8 +26,8 @@ class Dropout(nn.Module):
     than a draw from torch's generator.
 
     Args:
-        rate: Share that is dropped, in [0, 1).
-        place: Which dropout of the model this is, such as ``("mlp", layer)``; two with one place drop the same.
+        rate: Share of numbers that is dropped, in [0, 1).
+        place: Identifies this dropout in the model, such as ``("mlp", layer)``; equal places have equal masks.
     """
 
     def __init__(self, rate: float, *place: str | int) -> None:
@@ -44,7 +44,7 @@ class Dropout(nn.Module):
 
     @property
     def active(self) -> bool:
-        """Whether it drops anything."""
+        """Whether the module drops numbers: in training, with a rate above 0."""
         return self.training and self.rate > 0
 
     def drop(self, x: Tensor, keys_BT: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How often the core runs."""
+"""The number of loops of a pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Loops:
         total: Core calls, >= 0; equal on every rank.
         backprop: The last ``backprop`` of them carry gradient, 1 to ``total`` (0 only when ``total`` is).
         per_sequence: ``[B]`` int64, loops of each sequence, 1 to ``total``; best on the CPU. A sequence holds the
-            starting state until ``total - n``, so all end at the same loop. ``None``: everyone runs ``total``.
+            starting state until ``total - n``, so all end at the same loop. ``None``: all run ``total``.
         times: ``total + 1`` rising points from 0 to 1; ``()`` means ``k / total``.
 
     Raises:
@@ -30,9 +30,9 @@ class Loops:
     def __post_init__(self) -> None:
         if self.total < 0:
             raise ValueError(f"loops: total must be at least 0, not {self.total}")
-        least = min(1, self.total)
-        if not least <= self.backprop <= self.total:
-            raise ValueError(f"loops: backprop must be {least} to total = {self.total}, not {self.backprop}")
+        lowest = min(1, self.total)
+        if not lowest <= self.backprop <= self.total:
+            raise ValueError(f"loops: backprop must be {lowest} to total = {self.total}, not {self.backprop}")
         if self.times and (len(self.times) != self.total + 1 or list(self.times) != sorted(self.times)):
             raise ValueError(
                 f"loops: times must be {self.total + 1} rising points, one more than total, not {self.times}"

@@ -1,4 +1,4 @@
-"""Random numbers that belong to a token and not to the place where it was computed."""
+"""Random numbers keyed by token, independent of where the token is computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Noise:
         step: Optimizer step; 0 in evaluation.
         sample: ``[B]`` int64, number of each sequence.
         positions: ``[B, T]`` int64, place of each token.
-        stream: Tells apart draws of one token, one number or ``[B]`` int64; see ``fold``.
+        stream: Separates draws of one token, one number or ``[B]`` int64; see ``fold``.
     """
 
     seed: int

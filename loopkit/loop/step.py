@@ -1,4 +1,4 @@
-"""What a component may know about the loop it runs in.
+"""The context of one application of a stage, which every component receives.
 
 Letters: B sequences, T tokens, D width, S any further streams.
 """
@@ -32,12 +32,12 @@ class Step:
         positions: ``[B, T]`` int64; padding carries ``PAD``.
         noise: Random numbers of these tokens in this loop.
         cache: Keys and values of earlier tokens, or ``None``.
-        rows: ``[B]`` int64, which sequences of the batch these are when some have stopped or not begun; ``None``: all.
+        rows: ``[B]`` int64, these sequences of the batch, if some have stopped or not started; ``None``: all.
         in_order: Index order is position order and padding comes last: without a cache a plain causal mask serves.
-        records: What components leave for regularizers and for the next loop, ``[B, ...]`` or scalars. Assign by
-            key: recomputation must not count twice.
-        earlier: What the loop before left, for the same sequences; zeros for one that begins now. Empty in loop 1.
-        tokens: ``[B, T]`` int64; ``None`` where a state is read outside of a pass.
+        records: Values that components store for regularizers and for the next loop, ``[B, ...]`` or scalars. Assign
+            by key, because recomputation must not count twice.
+        earlier: Records of the previous loop for the same sequences; zeros for one that starts now. Empty in loop 1.
+        tokens: ``[B, T]`` int64; ``None`` outside of a pass.
         keys: ``[B, T]`` int64, a random number for each token in this loop, from which ``Dropout`` draws. It equals
             ``noise.tokens()``, made before compiled code needs it; ``None`` in evaluation.
         within: The pass, without its states; ``None`` outside of one.
@@ -59,21 +59,21 @@ class Step:
     within: Trajectory | None = None
 
     def gate(self, s: Tensor) -> Tensor:
-        """Exit-gate logits ``[B, T]`` of any state ``[B, T, *S, D]``, such as one that the core has just made.
+        """Exit-gate logits ``[B, T]`` of any state ``[B, T, *S, D]``, such as one that the core has just computed.
 
-        A readout that the gate reads is never that of the last loop, as where a carry reads it.
+        A readout that the gate reads is never that of the last loop, as for a carry.
 
         Raises:
             ValueError: Outside of a pass.
             UserError: If the model has no gate.
         """
         if self.within is None:
-            raise ValueError("step.gate: there is no pass whose gate could be read")
+            raise ValueError("step.gate: this step belongs to no pass; build it with Trajectory.context")
         return self.within.gate_of(s, self)
 
     @property
     def t(self) -> float:
-        """Time at which this loop begins, 0 to 1."""
+        """Time at which this loop starts, 0 to 1."""
         return self.loops.time(self.k - 1)
 
     @property

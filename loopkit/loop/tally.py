@@ -30,7 +30,7 @@ class Tally(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Empty it."""
+        """Reset sums and counts to zero."""
         self.sums.zero_()
         self.counts.zero_()
 
@@ -51,7 +51,7 @@ class Tally(nn.Module):
         self.counts.index_add_(0, index, counted.to(self.counts.dtype))
 
     def mean(self) -> Tensor:
-        """Mean of each bin, ``[size]``; NaN where nothing was added."""
+        """Mean of each bin, ``[size]``; NaN for an empty bin."""
         return self.sums / self.counts
 
 
@@ -61,22 +61,22 @@ def _over_last(first: Tensor, values: Tensor) -> Tensor:
 
 
 def tallies(module: nn.Module) -> Iterator[Tally]:
-    """The tallies of a module and of everything in it."""
+    """All tallies in a module."""
     return (part for part in module.modules() if isinstance(part, Tally))
 
 
 @torch.no_grad()
 def update_buffers(module: nn.Module, reduce: Callable[[Tensor], object] | None = None) -> None:
-    """Let every component set its buffers from its tallies, and empty these; for the end of an optimizer step.
+    """Update the buffers of every component from its tallies, and reset these, at the end of an optimizer step.
 
     Args:
-        module: What was trained. A training loop of one's own calls this after ``optimizer.step()``; ``loopkit train``
-            does so itself.
-        reduce: Adds a tensor up over ranks, in place; ``None``: there is one rank.
+        module: The trained module. Call this after ``optimizer.step()`` in a custom training loop; ``loopkit train``
+            calls it itself.
+        reduce: Sums a tensor over ranks, in place; ``None``: a single rank.
     """
-    found = list(tallies(module))
-    if found and reduce is not None:
-        parts = [part for tally in found for part in (tally.sums, tally.counts)]
+    all_tallies = list(tallies(module))
+    if all_tallies and reduce is not None:
+        parts = [part for tally in all_tallies for part in (tally.sums, tally.counts)]
         joined = torch.cat(parts)
         reduce(joined)
         for part, total in zip(parts, joined.split([len(part) for part in parts]), strict=True):
@@ -89,6 +89,6 @@ def update_buffers(module: nn.Module, reduce: Callable[[Tensor], object] | None 
 
 
 def clear_tallies(module: nn.Module) -> None:
-    """Forget a step that is not taken."""
+    """Reset all tallies of a module after a skipped step."""
     for tally in tallies(module):
         tally.reset_parameters()

@@ -1,4 +1,4 @@
-"""The looped model, built from specs; its weights and ties; what it costs."""
+"""The looped model, built from specs, with its weights, ties, and counts of parameters and FLOPs."""
 
 from loopkit.model.build import build_model, initialise
 from loopkit.model.count import Flops, Parameters, cache_numbers, count_flops, count_parameters, on_meta

@@ -1,4 +1,4 @@
-"""From a recipe's ``model`` section to a model with its first weights."""
+"""Building a model from a recipe's ``model`` section, and initialising its weights."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def build_model(
         max_length: Longest sequence, in tokens.
         max_loops: Most loops in training, >= 1.
         seed: Of the first weights, which come from the section's ``init`` and do not depend on the device. ``None``:
-            weights are NaN until something is loaded, so that forgetting to load shows.
-        device: Where it goes; ``"meta"`` holds shapes and no numbers. ``None``: the CPU.
-        mean_loops: Loops that ``init`` counts on; ``None``: ``max_loops``.
+            weights are NaN until they are loaded, so that a missing load is detected.
+        device: Target device; ``"meta"`` has shapes without values. ``None``: the CPU.
+        mean_loops: Mean number of loops for an ``init`` that scales by depth; ``None``: ``max_loops``.
 
     Raises:
         UserError: If the section's table is too small for the tokenizer, or a component holds modules or tensors that
@@ -45,27 +45,27 @@ def build_model(
             f"set it to at least {vocabulary}, or choose the tokenizer that the table was made for"
         )
     with torch.device("meta"):
-        built = LoopedModel(model, vocabulary=rows, max_length=max_length, max_loops=max_loops)
-    check_registered(built)
+        looped = LoopedModel(model, vocabulary=rows, max_length=max_length, max_loops=max_loops)
+    check_registered(looped)
     device = torch.device("cpu" if device is None else device)
     if device.type == "meta":
-        return built
-    built.to_empty(device=device)
-    tie(built, built.ties)  # moving off meta makes a new tensor at every place
+        return looped
+    looped.to_empty(device=device)
+    tie(looped, looped.ties)  # moving off meta makes a new tensor at every place
     if seed is None:
-        _blank(built)
+        _fill_with_nan(looped)
     else:
-        initialise(built, seed=seed, mean_loops=max_loops if mean_loops is None else mean_loops)
-    return built
+        initialise(looped, seed=seed, mean_loops=max_loops if mean_loops is None else mean_loops)
+    return looped
 
 
 def initialise(model: LoopedModel, *, seed: int, mean_loops: float) -> None:
-    """Give a model its first weights, by its section's ``init``.
+    """Initialise the weights of a model with its section's ``init``.
 
     Args:
         model: On a real device.
         seed: Equal seeds give equal weights.
-        mean_loops: Loops that ``init`` counts on when it scales by depth.
+        mean_loops: Mean number of loops for an ``init`` that scales by depth.
     """
     once = model.layers - model.core_layers
     depth = once + model.core_layers * mean_loops
@@ -74,6 +74,6 @@ def initialise(model: LoopedModel, *, seed: int, mean_loops: float) -> None:
 
 
 @torch.no_grad()
-def _blank(model: nn.Module) -> None:
+def _fill_with_nan(model: nn.Module) -> None:
     for value in [*model.parameters(), *model.buffers()]:
         value.fill_(float("nan") if value.is_floating_point() else 0)

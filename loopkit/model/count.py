@@ -1,4 +1,4 @@
-"""What a model costs at any depth: parameters, floating-point operations, cache. All is found on ``meta``."""
+"""Parameters, floating-point operations and cache size of a model at any depth, computed on ``meta``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from loopkit.model.looped import LoopedModel
 
 @dataclass(frozen=True)
 class Parameters:
-    """Numbers of parameters, shared ones counted once.
+    """Numbers of parameters, shared ones cumulative_flops once.
 
     Args:
         unique: All.
         looped: Those that every loop uses again: injection, core and carry.
-        parts: By top-level part; what two parts share counts for the first.
+        parts: By top-level part; a shared parameter counts for the first part.
     """
 
     unique: int
@@ -31,7 +31,7 @@ class Parameters:
     parts: dict[str, int]
 
     def effective(self, depth: int) -> int:
-        """Parameters of the model without sharing that does the same at this depth."""
+        """Parameters of the equivalent model without sharing at this depth."""
         return self.unique + (depth - 1) * self.looped
 
 
@@ -79,21 +79,21 @@ def count_flops(model: LoopedModel, depth: int, length: int) -> Flops:
         depth: Loops, >= 1.
         length: Tokens in a sequence.
     """
-    twin = on_meta(model).eval()
+    meta_model = on_meta(model).eval()
     batch = Batch.of(torch.zeros(1, length, dtype=torch.int64, device="meta"))
-    counted: list[int] = []
+    cumulative_flops: list[int] = []
     # math attention, because its products are counted on every device
     with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]), FlopCounterMode(display=False) as counter:
 
         def record_flops(t: Trajectory, k: int) -> None:
-            counted.append(counter.get_total_flops())
+            cumulative_flops.append(counter.get_total_flops())
 
-        start = twin.run(batch, Loops.fixed(0))
+        start = meta_model.run(batch, Loops.fixed(0))
         prelude = counter.get_total_flops()
-        t = twin.run(batch, Loops.fixed(depth), start=start.state(0), after_loop=record_flops)
+        t = meta_model.run(batch, Loops.fixed(depth), start=start.state(0), after_loop=record_flops)
         t.logits(depth)
-        read = counter.get_total_flops() - counted[-1]
-    marks = [2 * prelude, *counted]
+        read = counter.get_total_flops() - cumulative_flops[-1]
+    marks = [2 * prelude, *cumulative_flops]
     loops = tuple((after - before) / length for before, after in pairwise(marks))
     return Flops(prelude / length, loops, read / length)
 
@@ -111,6 +111,6 @@ def cache_numbers(model: nn.Module, depth: int) -> int:
 
 
 def on_meta(model: LoopedModel) -> LoopedModel:
-    """The same model with shapes and no numbers."""
+    """Copy a model to ``meta``: shapes without values."""
     sizes = {"vocabulary": model.vocabulary, "max_length": model.max_length, "max_loops": model.max_loops}
     return build_model(model.section, **sizes, device="meta")

@@ -1,4 +1,4 @@
-"""The parts of a model, each built from its spec. A fault while building says which part it was."""
+"""The parts of a model, each built from its spec. An error while building names the part."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Parts:
         """Build one part.
 
         Args:
-            path: Where it stands in the recipe, for the error message.
-            spec: What to build.
-            wiring: What its kind is handed.
+            path: Its key in the recipe, for the error message.
+            spec: The component to build.
+            wiring: Positional arguments of its kind.
 
         Raises:
-            Exception: Whatever its constructor raises, with a note that names the part.
+            Exception: Any exception of its constructor, with a note that names the part.
         """
         try:
             return spec.build(**wiring)
@@ -52,9 +52,9 @@ class Parts:
             raise
 
     def core(self, spec: Spec, block: Spec, position: Position) -> Core:
-        """The core, whose blocks are told how many of them there are."""
+        """Build the core; its blocks receive the number of blocks as ``num_layers``."""
         first = self.layers
-        guess = spec.options.get(spec.schema.short or "")  # by convention the number of layers; else 1 is as good
+        guess = spec.options.get(spec.schema.short or "")  # by convention the number of layers
         num_layers = guess if isinstance(guess, int) else 1
         while True:
             make = self.blocks("model.block", block, position, num_layers=num_layers)
@@ -65,14 +65,14 @@ class Parts:
             num_layers, self.layers = built, first
 
     def check_streams(self, core: Core, chosen: Mapping[str, Spec]) -> None:
-        """Refuse parts that cannot have the streams of a core's state.
+        """Reject parts that do not support the streams of a core's state.
 
         Args:
             core: The core.
             chosen: Other parts of the loop, by kind.
 
         Raises:
-            UserError: If one of them says that it lacks streams.
+            UserError: If one of them declares ``lacks={"streams"}``.
         """
         for kind, spec in chosen.items():
             if core.streams and "streams" in spec.traits.get("lacks", ()):
@@ -82,14 +82,14 @@ class Parts:
                 )
 
     def blocks(self, path: str, spec: Spec, position: Position, *, num_layers: int = 0) -> Callable[[], Block]:
-        """A maker of the model's next block.
+        """A function that builds the model's next block.
 
         Args:
-            path: Where it stands in the recipe, for the error message.
-            spec: What to build.
-            position: How tokens know their order.
-            num_layers: Blocks of the core, if it is one of them; 0 in prelude and coda, where a block is told
-                ``max_loops`` 0 too, so that one with parameters for each loop makes none that nothing would use.
+            path: Its key in the recipe, for the error message.
+            spec: The block to build.
+            position: The position encoding, shared by all blocks.
+            num_layers: Number of blocks in the core; 0 in prelude and coda, where ``max_loops`` is 0 too, so that a
+                block with parameters for each loop creates no unused ones.
         """
         depth = {"max_loops": self.max_loops if num_layers else 0, "num_layers": num_layers}
 

@@ -1,4 +1,4 @@
-"""Calling part of a model in another precision than its parameters have."""
+"""Calls of part of a model in a precision other than that of its parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 
 class _Call(nn.Module):
-    """Modules that a function uses, so that their parameters can be exchanged while it runs."""
+    """Modules that a function uses, so that their parameters can be replaced while it runs."""
 
     def __init__(self, modules: Mapping[str, nn.Module], function: Callable[[], Tensor]) -> None:
         super().__init__()

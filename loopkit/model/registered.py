@@ -1,4 +1,4 @@
-"""Find submodules, parameters and tensors that a module holds without registering them."""
+"""Detection of modules, parameters and tensors that a module holds without registering them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from loopkit.errors import UserError
 
 
 def check_registered(model: nn.Module) -> None:
-    """Refuse a model with parameters or tensors that torch does not know of: they would not be moved, trained or saved.
+    """Reject a model with unregistered parameters or tensors, which torch would not move, train or save.
 
     Args:
-        model: Built on ``meta``, where every tensor that a constructor made is still on ``meta``.
+        model: Built on ``meta``, so that every tensor created by a constructor is still on ``meta``.
 
     Raises:
-        UserError: Naming module, attribute and remedy.
+        UserError: With module, attribute and fix.
     """
-    known = {id(part) for part in [*model.modules(), *model.parameters(), *model.buffers()]}
+    registered = {id(part) for part in [*model.modules(), *model.parameters(), *model.buffers()]}
     for name, module in model.named_modules():
         for attribute, value in vars(module).items():
             if attribute in ("_parameters", "_buffers", "_modules"):
                 continue
             for part in _parts(value):
-                if id(part) not in known and (what := _lost(part)):
+                if id(part) not in registered and (problem := _unregistered(part)):
                     where = f"{type(module).__name__} at '{name}'"
-                    raise UserError(f"{where}: attribute {attribute!r} holds {what}")
+                    raise UserError(f"{where}: attribute {attribute!r} holds {problem}")
 
 
-def _lost(part: Any) -> str:
-    """What is lost, and how it is registered; empty for what needs no registration."""
+def _unregistered(part: Any) -> str:
+    """Description of an unregistered part and how to register it; empty if it needs no registration."""
     if isinstance(part, nn.Module) and any(True for _ in (*part.parameters(), *part.buffers())):
         return "modules in a plain container, which torch neither moves nor trains nor saves; use nn.ModuleList"
     if isinstance(part, nn.Parameter):
@@ -43,7 +43,7 @@ def _lost(part: Any) -> str:
 
 
 def _parts(value: Any, depth: int = 2) -> Iterator[Any]:
-    """A value, or what plain containers hold."""
+    """A value, or the items of plain containers."""
     if isinstance(value, nn.Module | torch.Tensor):
         yield value
     elif isinstance(value, list | tuple | set | dict) and depth:

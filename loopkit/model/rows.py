@@ -1,4 +1,4 @@
-"""Which sequences of a batch a loop computes: those that have begun and not stopped. Letters: B sequences."""
+"""The sequences of a batch that a loop computes: those that have started and not stopped. Letters: B sequences."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from loopkit.loop import Loops
 
 
 class Rows:
-    """Keeps count of late starts and early stops.
+    """Tracks late starts and early stops.
 
     Args:
-        loops: With ``per_sequence``, a sequence of ``n`` loops begins at loop ``total - n + 1``.
+        loops: With ``per_sequence``, a sequence of ``n`` loops starts at loop ``total - n + 1``.
         batch: Number of sequences.
-        device: Where the indices go.
+        device: Device of the indices.
 
     Raises:
-        ValueError: If ``per_sequence`` does not fit the batch or the total.
+        UserError: If ``per_sequence`` does not match the batch or exceeds the total.
     """
 
     def __init__(self, loops: Loops, batch: int, device: torch.device) -> None:
@@ -35,13 +35,13 @@ class Rows:
             raise UserError(f"loops: per_sequence must lie in 1..{self.total}, not {self.counts}")
 
     def _active(self, k: int) -> list[int]:
-        begun = [row for row in range(self.batch) if self.counts is None or k > self.total - self.counts[row]]
-        return [row for row in begun if row not in self.stopped]
+        started = [row for row in range(self.batch) if self.counts is None or k > self.total - self.counts[row]]
+        return [row for row in started if row not in self.stopped]
 
     def at(self, k: int) -> Tensor | None:
         """Sequences that loop ``k`` computes, ``[b]`` int64; ``None``: all.
 
-        A loop that nobody has begun still computes the first sequence, and throws the result away, because every rank
+        A loop without active sequences still computes the first sequence and discards the result, because every rank
         must make the same calls.
         """
         if self.counts is None and not self.stopped:
@@ -52,7 +52,7 @@ class Rows:
         return torch.tensor(active or [0], device=self.device)
 
     def merge(self, old: Tensor, new: Tensor, k: int) -> Tensor:
-        """``new`` where loop ``k`` computed, ``old`` elsewhere."""
+        """``new`` for the sequences that loop ``k`` computes, ``old`` for the others."""
         active = range(self.batch) if self.counts is None and not self.stopped else self._active(k)
         if len(active) == self.batch:
             return new
@@ -61,7 +61,7 @@ class Rows:
         return torch.where(mask.to(self.device).view(-1, *(1,) * (old.dim() - 1)), new, old)
 
     def restore(self, c: Tensor, c_0: Tensor, k: int) -> Tensor:
-        """After a prefix without gradient, give those that begin after loop ``k`` their start with its gradient."""
+        """After a prefix without gradient, reset sequences that start after loop ``k`` to ``c_0`` with its gradient."""
         waiting = [row for row in range(self.batch) if self.counts is not None and k <= self.total - self.counts[row]]
         if not waiting:
             return c
@@ -69,12 +69,12 @@ class Rows:
         return c.index_copy(0, index, c_0[index])
 
     def finish(self, mask: Tensor, k: int) -> bool:
-        """Note which active sequences stop after loop ``k``; true when none is left."""
-        wanted = mask.tolist()
-        if len(wanted) != self.batch:
-            raise UserError(f"stop: gave {len(wanted)} answers for {self.batch} sequences")
+        """Stop the active sequences in ``mask`` after loop ``k``; return whether all have stopped."""
+        stops = mask.tolist()
+        if len(stops) != self.batch:
+            raise UserError(f"after_loop: returned {len(stops)} values for {self.batch} sequences")
         for row in self._active(k):
-            if wanted[row]:
+            if stops[row]:
                 self.stopped[row] = k
         return len(self.stopped) == self.batch
 
@@ -84,5 +84,5 @@ class Rows:
             return None
         counts = [self.total] * self.batch if self.counts is None else self.counts
         idle = [self.total - count for count in counts]
-        ran = [self.stopped.get(row, reached) - idle[row] for row in range(self.batch)]
-        return torch.tensor(ran, device=self.device)
+        loops_run = [self.stopped.get(row, reached) - idle[row] for row in range(self.batch)]
+        return torch.tensor(loops_run, device=self.device)

@@ -16,12 +16,12 @@ from loopkit.loop import Step
 
 
 class _Stage(nn.Module):
-    """What both have.
+    """The common part of prelude and coda.
 
     Args:
-        blocks: In order; may be none.
-        norm: On the side of the loop, or ``None``.
-        project: Width of a square matrix between norm and blocks, and what it is at first; ``None``: there is none.
+        blocks: In order; may be empty.
+        norm: On the side that faces the loop, or ``None``.
+        project: Width and initial value of a square matrix between norm and blocks; ``None``: no matrix.
     """
 
     no_decay: ClassVar[frozenset[str]] = frozenset({"project.weight"})
@@ -39,7 +39,7 @@ class _Stage(nn.Module):
         self.first = None if project is None else project[1]
 
     def reset_parameters(self) -> None:
-        """Set the matrix, which no ``init`` draws."""
+        """Initialise the matrix, which no ``init`` draws."""
         if self.project is not None and self.first == "identity":
             nn.init.eye_(self.project.weight)
         elif self.project is not None:

@@ -1,4 +1,4 @@
-"""Parameters that share memory: the one way to share, for the head as for everything else."""
+"""Sharing of parameters and modules between parts of a model, such as head and embedding."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from loopkit.errors import UserError
 
 
 def tie(model: nn.Module, pairs: Mapping[str, str]) -> None:
-    """Let each sharer be the very object that its owner is; both are modules, or both parameters.
+    """Replace each sharer by its owner object; both are modules, or both parameters.
 
     Args:
-        model: Where the paths start.
+        model: The root of the paths.
         pairs: Path of the sharer to path of the owner, such as ``{"coda.norm": "readout.norm"}``.
 
     Raises:
-        ValueError: If a path leads nowhere, or the two do not fit each other.
+        UserError: If a path does not exist, or the shapes differ.
     """
     for sharer, owner in pairs.items():
         old, new = _find(model, sharer), _find(model, owner)

@@ -14,7 +14,7 @@ from loopkit.errors import UserError
 
 
 class WeightsError(UserError):
-    """A file does not hold the weights of a model; says which tensors and why."""
+    """Weights in a file do not match a model; the message lists the tensors and reasons."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -29,38 +29,38 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 
 def load_weights(model: nn.Module, path: Path, *, strict: bool = True) -> list[str]:
-    """Read weights into a model, in place and converted to its precision. Nothing is changed when anything is wrong.
+    """Load weights into a model, in place and converted to its precision; on an error the model is unchanged.
 
     Args:
-        model: What to fill.
+        model: The model to fill.
         path: A safetensors file. A shared tensor may stand under any of its names.
         strict: Whether every tensor of the model must be in the file and the reverse.
 
     Returns:
-        Problems that ``strict=False`` passed over, one line each.
+        Problems that ``strict=False`` ignored, one line each.
 
     Raises:
         WeightsError: If the file cannot be read, or names or shapes differ.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            saved = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{path}: not a readable safetensors file: {error}") from error
     plan: list[tuple[Tensor, Tensor]] = []
     missing, problems = [], []
     for tensor, names in _places(model):
-        here = [name for name in names if name in found]
-        values = [found.pop(name) for name in here]
+        names_in_file = [name for name in names if name in saved]
+        values = [saved.pop(name) for name in names_in_file]
         if not values:
             missing.append(" = ".join(names))
         elif values[0].shape != tensor.shape:
-            problems.append(f"{here[0]}: the file has {list(values[0].shape)}, the model {list(tensor.shape)}")
+            problems.append(f"{names_in_file[0]}: the file has {list(values[0].shape)}, the model {list(tensor.shape)}")
         elif any(not torch.equal(values[0], other) for other in values[1:]):
-            problems.append(f"{' and '.join(here)}: shared in the model, different in the file")
+            problems.append(f"{' and '.join(names_in_file)}: shared in the model, different in the file")
         else:
             plan.append((tensor, values[0]))
-    absent = [f"missing in the file: {name}" for name in missing] + [f"unknown to the model: {name}" for name in found]
+    absent = [f"missing in the file: {name}" for name in missing] + [f"unknown to the model: {name}" for name in saved]
     if problems or (strict and absent):
         raise WeightsError(f"{path}: these weights do not fit the model\n  " + "\n  ".join([*problems, *absent]))
     with torch.no_grad():

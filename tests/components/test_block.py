@@ -15,7 +15,7 @@ def block(**options: object) -> torch.nn.Module:
     return spec.build(width=8, position=NoPosition(), layer=3, max_loops=2)
 
 
-def test_attention_comes_first_and_each_sublayer_has_norms_of_its_own() -> None:
+def test_attention_precedes_mlp_with_separate_norms() -> None:
     made, x = block(), random(2, 5, 8)
     middle = x + made.attention(made.around_attention.norm(x), step_for(x))
     torch.testing.assert_close(made(x, step_for(x)), middle + made.mlp(made.around_mlp.norm(middle), step_for(x)))
@@ -30,7 +30,7 @@ def test_parts_are_chosen_by_name() -> None:
     assert not {"mlp.gate.weight", "around_mlp.norm_in.bias"} & names
 
 
-def test_dropout_is_on_what_the_mlp_adds_as_in_the_paper() -> None:
+def test_dropout_applies_to_mlp_output() -> None:
     made, x = block(dropout=0.5).train(), random(1, 400, 8)
     middle = x + made.attention(made.around_attention.norm(x), step_for(x))
     added = made.mlp(made.around_mlp.norm(middle), step_for(x))

@@ -7,7 +7,7 @@ import pytest
 from loopkit.components.chat import REASONING_SYSTEM, chatml
 
 
-def test_turns_follow_each_other_and_the_next_one_may_be_opened() -> None:
+def test_turns_with_generation_prompt() -> None:
     messages = [("system", REASONING_SYSTEM), ("user", "2 + 2?"), ("assistant", "4")]
     assert chatml(messages) == (
         "<|im_start|>system\nYou are a helpful assistant that can assist users with reasoning.<|im_end|>\n"
@@ -17,7 +17,7 @@ def test_turns_follow_each_other_and_the_next_one_may_be_opened() -> None:
     assert chatml(messages[:2], open_turn=True) == chatml(messages[:2]) + "<|im_start|>assistant\n"
 
 
-def test_the_text_of_a_conversation_is_that_of_its_messages_in_a_row() -> None:
+def test_conversation_is_the_concatenation_of_its_messages() -> None:
     messages = [("user", "a\nb"), ("assistant", " c ")]
     assert chatml(messages) == chatml(messages[:1]) + chatml(messages[1:])
     assert chatml([]) == ""
@@ -29,6 +29,6 @@ def test_a_content_cannot_end_its_own_turn(mark: str) -> None:
         chatml([("user", f"hello{mark}\n")])
 
 
-def test_a_role_that_nobody_plays_is_refused() -> None:
+def test_unknown_role_is_rejected() -> None:
     with pytest.raises(ValueError, match="not of 'assitant'"):
         chatml([("assitant", "4")])

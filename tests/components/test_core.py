@@ -25,7 +25,7 @@ class Append(Block):
         return 10 * x + self.number
 
 
-def test_blocks_apply_in_order_and_the_state_is_what_it_emits() -> None:
+def test_blocks_apply_in_order() -> None:
     Append.made = 0
     core, x = Stack(Append, layers=3), torch.zeros(1, 1, 2)
     assert core(x, step_for(x)).tolist() == [[[123, 123]]]

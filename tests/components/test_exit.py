@@ -62,13 +62,13 @@ def test_depth_is_the_number_of_loops() -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 7.0])
-def test_margin_is_the_log_ratio_of_the_two_most_likely(shift: float) -> None:
+def test_margin_is_log_ratio_of_top_two(shift: float) -> None:
     given = {1: [[0.1, 0.3, 0.6], [0.25, 0.5, 0.25]]}
     assert score(LogitMargin(), 1, probabilities=given, shift=shift) == pytest.approx([math.log(2)] * 2, rel=1e-5)
 
 
 @pytest.mark.parametrize("shift", [0.0, -7.0])
-def test_max_prob_is_the_probability_of_the_most_likely(shift: float) -> None:
+def test_max_prob_is_highest_probability(shift: float) -> None:
     given = {2: [[0.1, 0.3, 0.6], [0.25, 0.5, 0.25]]}
     assert score(MaxProb(), 2, probabilities=given, shift=shift) == pytest.approx([0.6, 0.5], rel=1e-5)
 
@@ -78,7 +78,7 @@ def test_entropy_is_negative_and_zero_when_certain() -> None:
     assert score(Entropy(), 1, probabilities=given) == pytest.approx([-math.log(2), 0.0], abs=1e-6)
 
 
-def test_gate_cdf_is_the_probability_of_having_stopped() -> None:
+def test_gate_cdf_is_probability_of_having_stopped() -> None:
     logit = [[0.0, math.log(3)], [math.log(1 / 3), -100.0], [100.0, 0.0]]  # sigmoids 1/2 3/4, 1/4 0, 1 1/2
     gates = dict(enumerate(logit, start=1))
     assert score(GateCdf(), 1, gates=gates) == pytest.approx([0.5, 0.75])
@@ -90,13 +90,13 @@ def test_gate_cdf_keeps_the_smallest_probabilities() -> None:
     assert score(GateCdf(), 1, gates={1: [-30.0, -30.0]}) == pytest.approx([math.exp(-30)] * 2, rel=1e-4)
 
 
-def test_kl_goes_from_the_loop_before_to_this_one() -> None:
+def test_kl_compares_with_previous_loop() -> None:
     given = {1: [[0.5, 0.5], [0.25, 0.75]], 2: [[0.25, 0.75], [0.25, 0.75]]}
     by_hand = 0.5 * math.log(0.5 / 0.25) + 0.5 * math.log(0.5 / 0.75)
     assert score(Kl(), 2, probabilities=given) == pytest.approx([-by_hand, 0.0], abs=1e-6)
 
 
-def test_state_delta_is_the_relative_step_over_all_streams() -> None:
+def test_state_delta_is_relative_change() -> None:
     states = {1: [[[0.0, 0.0], [4.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]], 2: [[[0.0, 3.0], [4.0, 0.0]], [[1.0, 0.0]] * 2]}
     assert score(StateDelta(), 2, states=states) == pytest.approx([-3 / 5, -1 / math.sqrt(2)])
 
@@ -107,11 +107,11 @@ def test_state_delta_of_a_state_of_zero() -> None:
 
 
 @pytest.mark.parametrize("exit", [Kl(), StateDelta()])
-def test_the_first_loop_has_nothing_to_compare_with(exit: Exit) -> None:
+def test_first_loop_scores_minus_infinity(exit: Exit) -> None:
     assert score(exit, 1) == [-INF, -INF]
 
 
-def test_a_sequence_scores_the_mean_of_its_tokens_without_padding() -> None:
+def test_sequence_score_is_mean_over_real_tokens() -> None:
     batch = Batch(
         tokens=torch.zeros(2, 3, dtype=torch.int64),
         labels=torch.zeros(2, 3, dtype=torch.int64),
@@ -147,7 +147,7 @@ def test_a_threshold_is_an_option(written: dict[str, Any], threshold: float) -> 
 
 
 @pytest.mark.parametrize("name", ["kl", "entropy", "state_delta"])
-def test_a_positive_threshold_that_nobody_could_reach_is_refused(name: str) -> None:
+def test_unreachable_threshold_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="threshold"):
         component("exit", {"type": name, "threshold": 0.1})
 

@@ -25,7 +25,7 @@ def layers() -> nn.Module:
     )
 
 
-def test_torch_default_is_what_torch_s_layers_do_themselves() -> None:
+def test_torch_default_equals_torch_layers() -> None:
     ours, theirs = fill(TorchDefault(), layers()), layers()
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         assert a.std().item() == pytest.approx(b.std().item(), rel=0.06), name
@@ -51,7 +51,7 @@ def test_normal_and_scaled() -> None:
     assert model["out"].weight.std().item() == pytest.approx(0.5, rel=0.02)
 
 
-def test_models_that_differ_in_one_part_agree_in_all_others() -> None:
+def test_weights_of_unchanged_parts_are_equal() -> None:
     raw, gated = tiny(readout="raw").state_dict(), tiny(gate="linear", prelude=0).state_dict()
     assert set(gated) - set(raw) == {"gate.linear.weight", "gate.linear.bias", "readout.norm.weight"}
     assert all(torch.equal(raw[name], gated[name]) for name in raw)
@@ -59,7 +59,7 @@ def test_models_that_differ_in_one_part_agree_in_all_others() -> None:
     assert not torch.equal(other["embedding.tokens.weight"], raw["embedding.tokens.weight"])
 
 
-def test_shared_parameters_are_filled_once_under_their_first_name() -> None:
+def test_shared_parameters_are_initialised_once() -> None:
     tied, untied = tiny(init="torch_default"), tiny(init="torch_default", head=HeadConfig(tied=False))
     assert torch.equal(tied.head.weight, untied.embedding.tokens.weight)
     assert untied.head.weight.abs().max() <= 1 / 4
@@ -82,7 +82,7 @@ def test_components_set_their_own_constants_last() -> None:
     assert damped.carry.logit == 0
 
 
-def test_a_parameter_that_nothing_sets_is_an_error() -> None:
+def test_uninitialised_parameter_is_an_error() -> None:
     class Forgotten(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -66,7 +66,7 @@ def test_diagonal_decays_the_state_and_adds_the_input() -> None:
 
 
 @torch.no_grad()
-def test_diagonal_never_grows_the_state_whatever_is_learned() -> None:
+def test_diagonal_never_amplifies_the_state() -> None:
     module = Diagonal(4)
     for value in (-30.0, 0.0, 30.0):
         module.log_rate.fill_(value)

@@ -30,11 +30,11 @@ def test_never_negative_and_peaks_at_the_peak(rate: LearningRate) -> None:
 
 @pytest.mark.parametrize("rate", [*RATES.values(), WarmupStableDecay(warmup=0.9, cooldown=0.9)])
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
-def test_runs_of_a_few_steps_have_finite_rates(rate: LearningRate, num_steps: int) -> None:
+def test_short_runs_have_finite_rates(rate: LearningRate, num_steps: int) -> None:
     assert all(0 <= value <= rate.peak for value in curve(rate, num_steps))
 
 
-def test_warmup_in_steps_and_as_a_share_are_the_same() -> None:
+def test_warmup_steps_equal_warmup_share() -> None:
     assert curve(Constant(peak=2.0, warmup=10)) == curve(Constant(peak=2.0, warmup=0.1))
     values = curve(Constant(peak=2.0, warmup=10))
     assert values[0] == pytest.approx(0.2)
@@ -42,12 +42,12 @@ def test_warmup_in_steps_and_as_a_share_are_the_same() -> None:
     assert values[9:] == [2.0] * 91
 
 
-def test_one_is_a_step_and_one_point_nought_the_whole_run() -> None:
+def test_warmup_int_is_steps_and_float_is_share() -> None:
     assert curve(Constant(peak=2.0, warmup=1)) == [2.0] * N
     assert curve(Constant(peak=2.0, warmup=1.0))[49] == pytest.approx(1.0)
 
 
-def test_cosine_is_half_way_in_the_middle_and_ends_at_the_floor() -> None:
+def test_cosine_decays_to_the_floor() -> None:
     values = curve(Cosine(peak=1.0, floor=0.1), 101)
     assert values[0] == 1.0
     assert values[50] == pytest.approx(0.55)

@@ -38,7 +38,7 @@ def test_hidden_overrules_ratio(kind: type[Mlp]) -> None:
     assert kind(3, ratio=2.5).out.weight.shape == (3, 8)
 
 
-def test_roles_name_the_matrices_that_play_them() -> None:
+def test_roles_select_the_right_matrices() -> None:
     gated, plain = SwiGLU(4), Gelu(4)
     assert {role: matrix for role, (matrix, _) in gated.roles().items()} == {
         "gate": gated.gate,

@@ -43,7 +43,7 @@ def test_unused_parameters_are_not_made(norm: torch.nn.Module, names: list[str])
     assert sorted(name for name, _ in norm.named_parameters()) == names
 
 
-def test_a_gain_keeps_its_precision_over_a_narrow_input() -> None:
+def test_gain_precision_survives_narrow_input() -> None:
     x = random(2, 8).bfloat16()
     assert RMSNorm(8)(x).dtype == torch.float32
     assert LayerNorm(8)(x).dtype == torch.float32

@@ -64,7 +64,7 @@ def test_each_is_its_formula(make: Callable[[], Placement], formula: Callable[[T
 
 
 @pytest.mark.parametrize("make", [make for make, _, _ in CASES])
-def test_a_narrow_sublayer_does_not_narrow_the_stream(make: Callable[[], Placement]) -> None:
+def test_narrow_sublayer_preserves_stream_dtype(make: Callable[[], Placement]) -> None:
     x = random(2, 3, 4)
     placement = make()
     assert isinstance(placement, nn.Module)

@@ -23,7 +23,7 @@ def test_learned_adds_its_row_and_tolerates_padding() -> None:
         position.embed(x, torch.tensor([[6, 0, 1]]))
 
 
-def test_none_and_rope_leave_the_embedding_and_learned_the_heads() -> None:
+def test_each_position_changes_embedding_or_heads_only() -> None:
     x, places, q = random(1, 3, 4), torch.arange(3)[None], random(1, 2, 3, 4)
     assert torch.equal(Rope().embed(x, places), x)
     assert torch.equal(NoPosition().embed(x, places), x)
@@ -49,7 +49,7 @@ def test_rope_is_multiplication_by_a_complex_number(pairing: Literal["halves", "
         torch.testing.assert_close(out, pairs * turn)
 
 
-def test_rope_sees_distances_alone_also_far_away_and_in_bf16() -> None:
+def test_rope_depends_only_on_distance() -> None:
     q, k = random(1, 1, 2, 16), random(1, 1, 2, 16, seed=1)
 
     def product(first: int) -> torch.Tensor:

@@ -77,7 +77,7 @@ def test_running_scales_of_loops_move_apart() -> None:
         torch.testing.assert_close(scale.log_s_ref, h.square().mean(-1).log().mean() / 2)
 
 
-def test_a_loop_of_its_own_bounds_the_depth() -> None:
+def test_per_loop_parameters_bound_the_depth() -> None:
     readout = AlphaReadout(2, per_loop=True)
     assert readout.max_depth == 2
     assert len(readout.scales) == 2

@@ -16,7 +16,7 @@ def run(data: Batch) -> Trajectory:
     return tiny(dtype=torch.float64).run(data, Loops.fixed(3))
 
 
-def test_norm_penalty_and_scale_anchor_are_their_formulas() -> None:
+def test_norm_penalty_and_scale_anchor_formulas() -> None:
     t = run(batch())
     s = torch.stack([t.state(k) for k in (1, 2, 3)])
     torch.testing.assert_close(NormPenalty()(t), s.square().mean())
@@ -43,14 +43,14 @@ def test_anchor_is_differentiable_at_zero() -> None:
 
 
 @pytest.mark.parametrize("regularizer", [NormPenalty(), ScaleAnchor(), StepL2(), StepL2(loops="all")])
-def test_sequences_of_unequal_depth_count_the_loops_that_they_ran(regularizer: Regularizer) -> None:
+def test_regularizers_average_over_active_loops(regularizer: Regularizer) -> None:
     model, data, depths = tiny(dtype=torch.float64), batch(rows=3), [3, 1, 2]
     together = regularizer(model.run(data, Loops(3, 3, torch.tensor(depths))))
     alone = [regularizer(model.run(part, Loops.fixed(n))) for part, n in zip(data.split(1), depths, strict=True)]
     torch.testing.assert_close(together, torch.stack(alone).mean())
 
 
-def test_step_l2_is_the_distance_of_the_last_loop_or_of_all() -> None:
+def test_step_l2_of_last_loop_and_all_loops() -> None:
     t = run(batch())
     moved = torch.stack([(t.state(k) - t.state(k - 1)).norm(dim=-1).mean() for k in (1, 2, 3)])
     torch.testing.assert_close(StepL2()(t), moved[2])

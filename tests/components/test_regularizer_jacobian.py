@@ -43,7 +43,7 @@ def gradients(model: LoopedModel, value: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("parts", MODELS, ids=["plain", "injected", "sandwich"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
-def test_value_and_gradient_are_those_of_the_dense_jacobian(form: dict[str, Any], parts: dict[str, Any]) -> None:
+def test_value_and_gradient_equal_dense_jacobian(form: dict[str, Any], parts: dict[str, Any]) -> None:
     model, data = small(**parts), batch(2, 3)
     t = model.run(data, Loops.fixed(2))
     jsrr = JSRR(**form)
@@ -56,7 +56,7 @@ def test_value_and_gradient_are_those_of_the_dense_jacobian(form: dict[str, Any]
     torch.testing.assert_close(gradients(model, value), gradients(model, exact), rtol=1e-6, atol=1e-9)
 
 
-def test_power_iterations_turn_towards_the_largest_stretch() -> None:
+def test_power_iterations_approach_largest_singular_value() -> None:
     t = small().run(batch(1, 3), Loops.fixed(2))
     j = dense(t).detach()
     v = unit(random_vector(t, t.carried(2), 0), "sample").flatten()
@@ -78,7 +78,7 @@ def test_which_products_carry_gradient(power_grad: str) -> None:
 
 
 @pytest.mark.parametrize("form", [{"product": "jvp"}, {"product": "vjp"}, {"scope": "token"}])
-def test_no_split_of_the_batch_changes_it(form: dict[str, Any]) -> None:
+def test_value_is_invariant_to_batch_split(form: dict[str, Any]) -> None:
     model, data = small(), batch(4, 5)
     value = JSRR(**form)(model.run(data, Loops.fixed(2)))
     parts = [JSRR(**form)(model.run(part, Loops.fixed(2))) for part in data.split(1)]
@@ -97,7 +97,7 @@ def test_padding_counts_nowhere(regularizer: Regularizer) -> None:
     )
 
 
-def test_the_mean_over_vectors_is_the_frobenius_norm_over_the_size() -> None:
+def test_mean_over_vectors_is_scaled_frobenius_norm() -> None:
     t = small().run(batch(2, 3), Loops.fixed(2))
     rows = dense(t).detach().view(2, 24, 2, 24)
     exact = torch.stack([rows[i, :, i].square().sum() for i in range(2)]).mean() / 24
@@ -108,7 +108,7 @@ def test_the_mean_over_vectors_is_the_frobenius_norm_over_the_size() -> None:
     assert len(set(keys)) == 400
 
 
-def test_a_given_state_keeps_its_gradient_to_itself() -> None:
+def test_detached_state_receives_no_gradient() -> None:
     model = small(position="learned")
     table = model.embedding.tokens.weight
     for detach, reached in ((True, False), (False, True)):
@@ -119,7 +119,7 @@ def test_a_given_state_keeps_its_gradient_to_itself() -> None:
             assert (gradient is not None and bool(gradient.abs().sum() > 0)) == reached
 
 
-def test_dropout_can_rest_in_the_extra_application() -> None:
+def test_dropout_can_be_disabled_in_extra_application() -> None:
     block = {"type": "transformer", "attention": {"heads": 2, "dropout": 0.5}, "dropout": 0.5}
     model = small(block=block)
     t = model.run(batch(2, 3), Loops.fixed(2))

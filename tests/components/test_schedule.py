@@ -124,7 +124,7 @@ def test_poisson_lognormal_reproduces_huginn(golden_dir: Path, name: str) -> Non
     assert (drawn <= case["backprop"]).mean() == pytest.approx(at_most, abs=error)
 
 
-def test_poisson_lognormal_has_the_mean_that_its_option_states() -> None:
+def test_poisson_lognormal_mean_follows_mean_of() -> None:
     for mean in (2.0, 9.0, 33.0):
         loops = PoissonLogNormal(mean=mean, max=2000)
         rate = PoissonLogNormal(mean=mean, mean_of="rate", max=2000)
@@ -170,7 +170,7 @@ def test_poisson_curriculum_reproduces_parcae(golden_dir: Path) -> None:
         PoissonCurriculum(mean=8, backprop=9)
 
 
-def test_a_curriculum_over_gradients_limits_what_the_trainer_differentiates() -> None:
+def test_backward_curriculum_limits_backprop() -> None:
     schedule = Curriculum(of=lambda: PoissonCurriculum(mean=8, backprop=4, ramps="backward", ramp=100), ramp=0.0)
     sizes = BatchSizes.of(4, 2, 1)
     found = {}
@@ -192,7 +192,7 @@ def test_the_published_ramp_of_retrofitted_recurrence() -> None:
     assert curriculum.draw(rng(), 100_000, curriculum.scale(0, 1000)).mean() == pytest.approx(2, rel=0.01)
 
 
-def test_curriculum_rises_from_its_start_to_the_full_mean() -> None:
+def test_curriculum_rises_from_start_to_mean() -> None:
     curriculum = Curriculum(of=lambda: Poisson(mean=8), start=2, ramp=0.5)
     means = [curriculum.scale(step, 100) * curriculum.mean for step in (0, 25, 50, 99)]
     assert means == pytest.approx([2, 5, 8, 8], rel=1e-3)
@@ -209,7 +209,7 @@ def test_bounds_out_of_order_are_refused(build: object) -> None:
         build()  # type: ignore[operator]
 
 
-def test_a_curriculum_declares_what_its_ramp_draws() -> None:
+def test_curriculum_bounds_cover_its_ramp() -> None:
     ramped = Curriculum(of=lambda: Fixed(loops=4), start=2.0, ramp=10)
     assert ramped.bounds == (2, 4)
     assert [int(ramped.draw(rng(), 1, ramped.scale(step, 100))[0]) for step in (0, 5, 10)] == [2, 3, 4]

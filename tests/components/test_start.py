@@ -17,7 +17,7 @@ def test_embedding_and_zeros() -> None:
     assert torch.equal(Zeros()(e, step_for(e)), torch.zeros(2, 3, 4))
 
 
-def test_normal_has_its_scale_and_comes_from_the_step_s_noise() -> None:
+def test_normal_start_uses_noise_of_the_step() -> None:
     e = random(20, 30, 40, dtype=torch.float64)
     c = Normal(std=3.0)(e, step_for(e))
     assert c.dtype == e.dtype
@@ -28,7 +28,7 @@ def test_normal_has_its_scale_and_comes_from_the_step_s_noise() -> None:
 
 
 @pytest.mark.parametrize("cut", [0.5, 1.0, 3.0])
-def test_normal_with_a_cut_is_a_gaussian_given_its_range(cut: float) -> None:
+def test_truncated_normal_is_conditional_gaussian(cut: float) -> None:
     e = random(40, 50, 60, dtype=torch.float64)
     c = Normal(std=2.0, truncate=cut)(e, step_for(e)).flatten() / 2
     assert c.abs().max() <= cut

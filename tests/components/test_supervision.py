@@ -49,7 +49,7 @@ def test_means_over_scored_tokens_and_loops(supervision: Supervision, loops: lis
         assert not got.ce[k].requires_grad
 
 
-def test_exit_distribution_sums_to_one_and_the_last_loop_takes_the_rest() -> None:
+def test_exit_distribution_sums_to_one() -> None:
     gates = 3 * torch.randn(4, 2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p = log_exit_distribution(gates).exp()
     torch.testing.assert_close(p.sum(0), torch.ones(2, 5, dtype=torch.float64))
@@ -92,7 +92,7 @@ def test_exit_weighted_logits() -> None:
 
 
 @pytest.mark.parametrize("mix", ["losses", "logits"])
-def test_gradients_of_exit_weighted_are_those_of_the_formula(mix: str) -> None:
+def test_exit_weighted_gradients_equal_the_formula(mix: str) -> None:
     t = run()
     model, scored, labels = t.model, t.batch.scored, t.batch.labels[t.batch.scored]
     p = log_exit_distribution(torch.stack([t.gate(k) for k in (1, 2, 3)])).exp()
@@ -109,7 +109,7 @@ def test_gradients_of_exit_weighted_are_those_of_the_formula(mix: str) -> None:
 
 @pytest.mark.parametrize("asks", ["after", "before"])
 @pytest.mark.parametrize("unscored", [0, 4])
-def test_exit_improvement_is_a_cross_entropy_with_what_a_loop_has_brought(asks: str, unscored: int) -> None:
+def test_exit_improvement_equals_cross_entropy_with_targets(asks: str, unscored: int) -> None:
     t = run(unscored)
     nll = nll_of(t).detach()
     g = torch.stack([t.gate(k) for k in (1, 2, 3)])[:, t.batch.scored]
@@ -210,7 +210,7 @@ def test_targets_of_exit_improvement_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize(("gain", "gate"), [(1.0, -30.0), (0.0, 30.0)])
-def test_exit_improvement_is_content_with_a_gate_that_decides_right(gain: float, gate: float) -> None:
+def test_exit_improvement_is_minimal_for_correct_gate(gain: float, gate: float) -> None:
     # a large slope: the wanted decision is all but certain
     right = ExitImprovement(k=1000.0, gamma=0.5)(Told([2.0, 2.0 - gain], [0.0, gate]))  # type: ignore[arg-type]
     wrong = ExitImprovement(k=1000.0, gamma=0.5)(Told([2.0, 2.0 - gain], [0.0, -gate]))  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def test_one_loop_improves_on_nothing() -> None:
 
 
 @pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), ExitWeighted(), ExitImprovement()])
-def test_without_scored_tokens_the_loss_is_zero_and_can_be_differentiated(supervision: Supervision) -> None:
+def test_loss_without_scored_tokens_is_zero(supervision: Supervision) -> None:
     t = run(unscored=12)
     loss = supervision(t).loss
     assert loss == 0
@@ -244,7 +244,7 @@ def test_without_scored_tokens_the_loss_is_zero_and_can_be_differentiated(superv
         *(ExitImprovement(), ExitImprovement(gate_index="before")),
     ],
 )
-def test_sequences_of_unequal_depth_are_supervised_as_if_alone(supervision: Supervision) -> None:
+def test_unequal_depths_equal_separate_runs(supervision: Supervision) -> None:
     model, data = tiny(gate="linear", dtype=torch.float64), batch(rows=3)
     depths = torch.tensor([3, 1, 2])
     together = supervision(model.run(data, Loops(3, 3, depths)))

@@ -31,7 +31,7 @@ def use(tracker: Tracker, run: RunInfo, *steps: int, status: str = "finished") -
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
-def test_a_missing_package_is_named_with_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loopkit.registry.packages.is_installed", lambda _: False)
     with pytest.raises(MissingPackage, match=rf"{name}.*the package {name}.*pip install 'loopkit\[track\]'"):
         component("tracker", name).build()
@@ -51,7 +51,7 @@ def test_closing_an_unopened_tracker_does_nothing(tracker: type[Tracker]) -> Non
     tracker().close("failed")
 
 
-def test_tensorboard_files_hold_what_was_logged_and_hide_what_was_repeated(tmp_path: Path) -> None:
+def test_tensorboard_files_hide_repeated_steps(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -96,7 +96,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[list[dict[str, Any
     return inits, calls
 
 
-def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_resumes_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inits, calls = fake(monkeypatch, "wandb")
     use(WeightsAndBiases(project="p", entity="us", mode="offline"), info(tmp_path), 1, status="interrupted")
     use(WeightsAndBiases(project="p"), info(tmp_path, 1), 2)
@@ -110,7 +110,7 @@ def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert [call[1]["exit_code"] for call in calls if call[0] == "finish"] == [1, 0]
 
 
-def test_trackio_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trackio_resumes_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inits, calls = fake(monkeypatch, "trackio")
     use(Trackio(project="p"), info(tmp_path), 1)
     use(Trackio(project="p"), info(tmp_path, 1), 2)
@@ -120,7 +120,7 @@ def test_trackio_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert ("log", {"loss": 5.0, "ce/2": 1.0}, {"step": 2}) in calls
 
 
-def test_a_run_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_name_in_other_folder_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inits, _ = fake(monkeypatch, "trackio")
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -29,7 +29,7 @@ def make(positions: list[list[int]], labels: list[list[int]] | None = None) -> B
         ([[0, 1, 2], [PAD, 0, 1]], False),
     ],
 )
-def test_knows_whether_a_plain_causal_mask_serves(positions: list[list[int]], in_order: bool) -> None:
+def test_in_order_detects_plain_causal_mask(positions: list[list[int]], in_order: bool) -> None:
     assert make(positions).in_order is in_order
 
 

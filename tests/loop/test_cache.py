@@ -48,7 +48,7 @@ def test_one_token_at_a_time_equals_recomputation(lengths: list[int], position: 
 
 
 @torch.no_grad()
-def test_a_coda_that_is_read_in_every_loop_keeps_those_loops_apart() -> None:
+def test_coda_has_cache_slots_per_loop() -> None:
     model, loops = tiny(**(PARTS | {"carry": "readout"})), Loops.fixed(3)
     batch = left_pad([8, 5], width=8)
     whole = model.run(batch, loops)
@@ -61,7 +61,7 @@ def test_a_coda_that_is_read_in_every_loop_keeps_those_loops_apart() -> None:
 
 
 @torch.no_grad()
-def test_sequences_that_leave_change_nothing_for_the_others() -> None:
+def test_removed_sequences_do_not_affect_others() -> None:
     model, loops = tiny(**PARTS), Loops.fixed(3)
     batch = left_pad([8, 3, 6], width=8)
     whole = model.run(batch, loops).logits(3)
@@ -77,7 +77,7 @@ def test_sequences_that_leave_change_nothing_for_the_others() -> None:
 
 
 @torch.no_grad()
-def test_memory_doubles_and_tokens_are_not_copied_at_every_step() -> None:
+def test_cache_memory_doubles_when_full() -> None:
     cache, places, copied = FullCache(1), [], 0
     for i in range(100):
         keys = torch.full((1, 1, 1, 2), float(i))
@@ -106,7 +106,7 @@ def test_padding_changes_nothing() -> None:
 
 
 @torch.no_grad()
-def test_slots_and_bytes_are_those_that_are_announced() -> None:
+def test_slots_and_bytes_equal_the_estimate() -> None:
     model, cache = tiny(**PARTS), FullCache(2)
     model.run(left_pad([8, 8], width=8), Loops.fixed(3), cache=cache).logits(3)
     # layer 0 is the prelude, 1 and 2 the core, 3 the coda, which reads loop 3 after the last loop
@@ -115,7 +115,7 @@ def test_slots_and_bytes_are_those_that_are_announced() -> None:
 
 
 @torch.no_grad()
-def test_a_sequence_that_stopped_leaves_a_hole_that_nobody_sees() -> None:
+def test_stopped_sequence_is_masked_in_cache() -> None:
     cache = FullCache(3)
     keys, places = torch.arange(6.0).view(3, 1, 2, 1), torch.tensor([[0, 1]] * 3)
     cache.extend((1, 0), keys, keys, places, None)

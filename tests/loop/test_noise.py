@@ -13,7 +13,7 @@ def noise(rows: int = 4, length: int = 6, *, seed: int = 3, step: int = 5, strea
     return Noise(seed, step, torch.arange(rows), torch.arange(length).expand(rows, length), stream)
 
 
-def test_is_the_same_for_any_split_and_for_one_token_at_a_time() -> None:
+def test_noise_is_invariant_to_batch_split() -> None:
     whole = noise().fold(2).normal(3, 5)
     assert whole.shape == (4, 6, 3, 5)
     again = torch.cat([noise().rows(torch.tensor([row])).fold(2).normal(3, 5) for row in range(4)])

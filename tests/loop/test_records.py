@@ -30,26 +30,26 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> tuple[LoopedModel, Seen]:
     return tiny(), seen
 
 
-def test_each_loop_reads_what_the_last_one_left(counted: tuple[LoopedModel, Seen]) -> None:
+def test_loop_reads_records_of_previous_loop(counted: tuple[LoopedModel, Seen]) -> None:
     model, seen = counted
     t = model.run(batch(), Loops.fixed(3))
     assert seen == [(1, None), (2, [1, 1, 1]), (3, [2, 2, 2])]
     assert [record["count"].tolist() for record in t.records] == [[1, 1, 1], [2, 2, 2], [3, 3, 3]]
 
 
-def test_a_sequence_that_begins_late_finds_zeros(counted: tuple[LoopedModel, Seen]) -> None:
+def test_late_sequence_reads_zero_records(counted: tuple[LoopedModel, Seen]) -> None:
     model, seen = counted
     model.run(batch(), Loops(4, 4, torch.tensor([4, 1, 2])))
     assert seen == [(1, None), (2, [1]), (3, [2, 0]), (4, [3, 0, 1])]
 
 
-def test_a_sequence_that_stopped_takes_its_record_along(counted: tuple[LoopedModel, Seen]) -> None:
+def test_records_follow_remaining_sequences(counted: tuple[LoopedModel, Seen]) -> None:
     model, seen = counted
     model.run(batch(), Loops.fixed(3), after_loop=lambda t, k: torch.tensor([k == 2, k == 1, False]))
     assert seen == [(1, None), (2, [1, 1]), (3, [2])]
 
 
-def test_one_more_step_reads_what_the_loop_before_it_left(counted: tuple[LoopedModel, Seen]) -> None:
+def test_extra_step_reads_previous_records(counted: tuple[LoopedModel, Seen]) -> None:
     model, seen = counted
     t = model.run(batch(), Loops.fixed(3))
     t.step(t.carried(3))
@@ -58,7 +58,7 @@ def test_one_more_step_reads_what_the_loop_before_it_left(counted: tuple[LoopedM
     assert len(t.records) == 3
 
 
-def test_recomputation_reads_the_same_and_leaves_it_once(counted: tuple[LoopedModel, Seen]) -> None:
+def test_recomputation_reads_and_records_once(counted: tuple[LoopedModel, Seen]) -> None:
     model, seen = counted
     model.checkpointing = True
     t = model.train().run(batch(), Loops.fixed(3))

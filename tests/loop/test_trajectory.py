@@ -12,7 +12,7 @@ from loopkit.loop import Batch, Loops, Step
 from tests.model.tiny import batch, tiny
 
 
-def test_readouts_are_computed_once_and_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readouts_are_lazy_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, int]] = []
     forward = NormReadout.forward
     monkeypatch.setattr(NormReadout, "forward", lambda self, h, k, at: calls.append((k, at)) or forward(self, h, k, at))
@@ -26,7 +26,7 @@ def test_readouts_are_computed_once_and_only_when_asked_for(monkeypatch: pytest.
     assert calls[2:] == [(2, 2)]
 
 
-def test_a_readout_made_without_gradient_does_not_serve_where_one_is_wanted() -> None:
+def test_readout_is_recomputed_when_gradient_is_enabled() -> None:
     t = tiny().run(batch(), Loops.fixed(2))
     with torch.no_grad():
         assert not t.readout(2).requires_grad
@@ -56,7 +56,7 @@ def test_one_pass_answers_for_every_depth() -> None:
     assert not torch.allclose(t.nll([2]), deep[1:2])
 
 
-def test_carried_is_what_enters_the_next_loop() -> None:
+def test_carried_is_input_of_next_loop() -> None:
     model, data = tiny(carry="damping"), batch()
     t = model.run(data, Loops.fixed(3))
     assert torch.equal(t.carried(0), t.state(0))
@@ -90,7 +90,7 @@ def test_step_is_differentiable_twice_and_forward() -> None:
     torch.testing.assert_close((forward * v).sum(), (back * v).sum())
 
 
-def test_rerun_takes_the_same_batch_and_noise_to_other_loops() -> None:
+def test_rerun_keeps_batch_and_noise() -> None:
     model = tiny(start="normal")
     t = model.run(batch(), Loops.fixed(4), noise_key=(7, 1))
     short = t.rerun(Loops.fixed(2))
@@ -106,7 +106,7 @@ def test_gate_needs_a_gate() -> None:
     torch.testing.assert_close(t.gate(1), gate(t.readout(1)).squeeze(-1))
 
 
-def test_what_was_not_run_or_not_kept_is_an_error() -> None:
+def test_missing_loop_is_an_error() -> None:
     t = tiny().run(batch(), Loops.fixed(3), keep={2})
     assert t.state(2).shape == t.state(3).shape
     with pytest.raises(ValueError, match="loop 1 was not kept"):
@@ -121,7 +121,7 @@ def test_what_was_not_run_or_not_kept_is_an_error() -> None:
         t.nll([])
 
 
-def test_ran_says_who_computed_a_loop() -> None:
+def test_active_masks_computed_sequences() -> None:
     model, data = tiny(), batch(rows=3)
     assert model.run(data, Loops.fixed(3)).active(2) is None
     late = model.run(data, Loops(3, 3, torch.tensor([3, 1, 2])))
@@ -131,7 +131,7 @@ def test_ran_says_who_computed_a_loop() -> None:
     assert [early.active(k).tolist() for k in (1, 2, 3)] == [[True] * 3, [True, True, False], [False, True, False]]
 
 
-def test_a_sequence_that_starts_finds_no_earlier_records() -> None:
+def test_new_sequence_has_no_earlier_records() -> None:
     """Not even if it was computed before, so that ranks make the same calls."""
     from loopkit.model import build_model
     from tests.model.tiny import section

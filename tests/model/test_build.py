@@ -32,19 +32,17 @@ def paper(width: int, heads: int, layers: int, readout: str) -> int:
         (768, 12, 12, "norm", 128_822_016),
     ],
 )
-def test_the_paper_s_models_have_the_paper_s_parameters(
-    width: int, heads: int, layers: int, readout: str, parameters: int
-) -> None:
+def test_parameter_counts_equal_the_paper(width: int, heads: int, layers: int, readout: str, parameters: int) -> None:
     assert paper(width, heads, layers, readout) == parameters
 
 
-def test_without_a_seed_a_forgotten_load_shows() -> None:
+def test_weights_without_seed_are_nan() -> None:
     model = build_model(section(), vocabulary=23, max_length=12, max_loops=2)
     assert model.embedding.tokens.weight.isnan().all()
     assert not model.run(batch(), Loops.fixed(1)).logits(1).isfinite().any()
 
 
-def test_scaled_init_counts_every_loop_but_prelude_and_coda_once() -> None:
+def test_scaled_init_counts_core_layers_per_loop() -> None:
     parts: dict[str, Any] = {"init": "scaled", "prelude": 1, "coda": 1, "core": 2, "width": 64}
     parts["block"] = {"type": "transformer", "attention": {"heads": 2}, "mlp": {"hidden": 4000}}
 
@@ -61,7 +59,7 @@ def test_a_seed_fixes_every_weight() -> None:
     assert all(torch.equal(value, b.state_dict()[name]) for name, value in a.state_dict().items())
 
 
-def test_a_table_may_be_larger_than_the_tokenizer_and_never_smaller() -> None:
+def test_vocabulary_table_covers_the_tokenizer() -> None:
     model = build_model(section(vocabulary=32), vocabulary=23, max_length=12, max_loops=4, seed=0)
     assert (model.vocabulary, model.head.weight.shape[0]) == (32, 32)
     with pytest.raises(ValueError, match=r"model.vocabulary: a table of 22 rows cannot hold the 23 tokens"):

@@ -40,12 +40,12 @@ def test_flops_are_two_per_weight_and_attended_pair(depth: int, length: int) -> 
     assert flops.training(backprop=1, reads=1) == flops.forward() + 2 * trained
 
 
-def test_cache_has_a_slot_for_each_layer_in_each_loop() -> None:
+def test_cache_has_one_slot_per_layer_and_loop() -> None:
     assert cache_numbers(tiny(**PARTS), 1) == 4 * 16
     assert cache_numbers(tiny(**PARTS), 5) == (1 + 2 * 5 + 1) * 16
 
 
-def test_value_embeddings_are_counted_and_cost_next_to_nothing() -> None:
+def test_value_embeddings_add_parameters_but_few_flops() -> None:
     attention = {"heads": 4, "kv_heads": 2, "value_embeddings": "odd", "value_gate": 4}
     plain, model = tiny(**PARTS), tiny(**(PARTS | {"block": BLOCK | {"attention": attention}}))
     extra = VOCABULARY * 2 * 4 + 4 * 2  # layers 1, in the core, and 3, in the coda, have a table and a gate

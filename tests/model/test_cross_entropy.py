@@ -53,9 +53,7 @@ UPSTREAM = {
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("upstream", UPSTREAM)
 @pytest.mark.parametrize("guess", [None, *UPSTREAM])
-def test_values_and_gradients_are_those_of_the_dense_path(
-    parts: int, upstream: str, guess: str | None, bias: bool
-) -> None:
+def test_values_and_gradients_equal_dense_path(parts: int, upstream: str, guess: str | None, bias: bool) -> None:
     z, weight, offset, labels = inputs(bias=bias)
     expected = None if guess is None else UPSTREAM[guess]
     got = linear_nll(z, weight, offset, labels, expected)
@@ -69,7 +67,7 @@ def test_values_and_gradients_are_those_of_the_dense_path(
         torch.testing.assert_close(a, b)
 
 
-def test_agrees_with_torch_s_own_chunked_path() -> None:
+def test_equals_torch_chunked_cross_entropy() -> None:
     if not hasattr(F, "linear_cross_entropy"):
         pytest.skip("this torch has no linear_cross_entropy")
     z, weight, _, labels = inputs(torch.float32, bias=False)
@@ -80,7 +78,7 @@ def test_agrees_with_torch_s_own_chunked_path() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_a_right_guess_forms_the_logits_once_and_a_wrong_one_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_gradient_weight_recomputes_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     formed = cross_entropy._log_p
     monkeypatch.setattr(cross_entropy, "_log_p", lambda *args: calls.append(1) or formed(*args))
@@ -93,7 +91,7 @@ def test_a_right_guess_forms_the_logits_once_and_a_wrong_one_twice(monkeypatch: 
 
 
 @pytest.mark.parametrize(("grad_z", "grad_weight"), [(True, False), (False, True)])
-def test_only_what_is_asked_for_is_differentiated(grad_z: bool, grad_weight: bool) -> None:
+def test_only_required_gradients_are_computed(grad_z: bool, grad_weight: bool) -> None:
     z, weight, _, labels = inputs(bias=False)
     z, weight = z.detach().requires_grad_(grad_z), weight.detach().requires_grad_(grad_weight)
     linear_nll(z, weight, None, labels).sum().backward()
@@ -102,7 +100,7 @@ def test_only_what_is_asked_for_is_differentiated(grad_z: bool, grad_weight: boo
         assert not linear_nll(z, weight, None, labels).requires_grad
 
 
-def test_under_autocast_products_are_bf16_and_sums_fp32() -> None:
+def test_autocast_products_are_bf16_sums_fp32() -> None:
     z, weight, offset, labels = inputs(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         got = linear_nll(z, weight, offset, labels)
@@ -136,7 +134,7 @@ def test_shapes_and_emptiness() -> None:
     assert weight.grad.abs().sum() == 0
 
 
-def test_uniform_logits_give_the_vocabulary_s_size() -> None:
+def test_uniform_logits_give_log_vocabulary() -> None:
     z = torch.zeros(5, D)
     got = linear_nll(z, torch.zeros(20000, D), None, torch.tensor([0, 1, 2, 3, 19999]))
     assert got.exp().tolist() == pytest.approx([20000] * 5, rel=1e-6)

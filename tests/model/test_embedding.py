@@ -19,7 +19,7 @@ def test_scale_then_position() -> None:
     torch.testing.assert_close(module(TOKENS, PLACES, position, NOISE), wanted)
 
 
-def test_dropout_is_on_the_sum_and_in_training_alone() -> None:
+def test_dropout_applies_to_sum_in_training() -> None:
     module = Embedding(7, 400, scale=1.0, dropout=0.5)
     assert 0.4 < (module(TOKENS, PLACES, NoPosition(), NOISE) == 0).float().mean() < 0.6
     assert torch.equal(module.eval()(TOKENS, PLACES, NoPosition(), NOISE), module.tokens.weight[TOKENS])

@@ -72,7 +72,7 @@ def test_zero_loops_read_the_start() -> None:
 
 
 @pytest.mark.parametrize("backprop", [1, 2, 4])
-def test_truncated_gradient_is_that_of_a_run_from_a_detached_state(backprop: int) -> None:
+def test_truncated_gradient_equals_run_from_detached_state(backprop: int) -> None:
     model, data = tiny(**HUGINN), batch()
     t = model.run(data, Loops.fixed(4, backprop))
     got = gradients(model, t.nll([4]).mean())
@@ -92,7 +92,7 @@ OF_TOKENS = {"attention": {"heads": 2, "value_embeddings": "all", "value_gate": 
 
 @pytest.mark.parametrize("block", [BLOCK, {"type": "transformer"} | OF_TOKENS], ids=["plain", "value_embeddings"])
 @pytest.mark.parametrize("backprop", [2, 4])
-def test_sequences_of_unequal_depth_equal_each_run_alone(backprop: int, block: dict[str, Any]) -> None:
+def test_unequal_depths_equal_separate_runs(backprop: int, block: dict[str, Any]) -> None:
     model, data = tiny(dtype=torch.float64, **(HUGINN | {"block": block})), batch(rows=4)
     depths = torch.tensor([4, 1, 2, 3])
     t = model.run(data, Loops(4, backprop, depths))
@@ -106,7 +106,7 @@ def test_sequences_of_unequal_depth_equal_each_run_alone(backprop: int, block: d
     assert_same(together, {name: sum(part.get(name, 0) for part in alone) for name in together})
 
 
-def test_a_loop_that_nobody_has_begun_still_calls_the_core_and_changes_nothing() -> None:
+def test_core_is_called_without_started_sequences() -> None:
     model, data = tiny(**HUGINN), batch()
     calls: list[int] = []
     model.core.register_forward_hook(lambda *_: calls.append(1))
@@ -121,13 +121,13 @@ def test_a_loop_that_nobody_has_begun_still_calls_the_core_and_changes_nothing()
 @pytest.mark.parametrize(
     ("counts", "message"), [([1, 2], "2 numbers for 3 sequences"), ([0, 1, 2], r"lie in 1\.\.4"), ([5, 1, 2], "lie in")]
 )
-def test_depths_that_do_not_fit_are_refused(counts: list[int], message: str) -> None:
+def test_invalid_per_sequence_depths_are_rejected(counts: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny().run(batch(), Loops(4, 4, torch.tensor(counts)))
 
 
 @torch.no_grad()
-def test_a_sequence_that_stopped_is_computed_no_further() -> None:
+def test_stopped_sequence_is_not_computed() -> None:
     model, data = tiny(**HUGINN), batch(rows=3)
     exits = torch.tensor([2, 4, 3])
     sizes: list[int] = []
@@ -143,7 +143,7 @@ def test_a_sequence_that_stopped_is_computed_no_further() -> None:
 
 
 @torch.no_grad()
-def test_stop_may_read_what_it_decides_on() -> None:
+def test_after_loop_can_read_the_trajectory() -> None:
     model, data = tiny(), batch()
 
     def stop(t: Trajectory, k: int) -> Tensor:
@@ -176,7 +176,7 @@ def test_keep_bounds_what_stays() -> None:
 
 
 @pytest.mark.parametrize("per_sequence", [None, torch.tensor([1, 3, 2])])
-def test_recomputation_changes_no_gradient_and_counts_nothing_twice(per_sequence: Tensor | None) -> None:
+def test_recomputation_preserves_gradients_and_records(per_sequence: Tensor | None) -> None:
     block = {
         "type": "transformer",
         "attention": {"heads": 2, "dropout": 0.3, "out_dropout": 0.1},
@@ -198,7 +198,7 @@ def test_recomputation_changes_no_gradient_and_counts_nothing_twice(per_sequence
     assert_same(results[1], results[0])
 
 
-def test_blocks_compile_and_a_new_number_of_loops_costs_no_recompilation() -> None:
+def test_new_depth_does_not_recompile_blocks() -> None:
     model, data = tiny(init={"type": "normal", "std": 0.1}), batch()
     eager = model.run(data, Loops.fixed(3))
     wanted = gradients(model, eager.nll([3]).mean())
@@ -263,7 +263,7 @@ def test_parameters_per_loop_bound_the_depth() -> None:
         model.run(batch(), Loops.fixed(4))
 
 
-def test_a_fault_while_building_names_the_part() -> None:
+def test_build_error_names_the_part() -> None:
     unchecked = Spec("block", "transformer", {"attention": Spec("attention", "causal", {"heads": 3})})
     wrong = replace(section(), block=unchecked)
     with pytest.raises(ValueError, match="3 heads do not divide a width of 16") as caught:

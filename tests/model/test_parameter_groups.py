@@ -35,7 +35,7 @@ class Model(nn.Module):
         self.head.weight = self.embedding["tokens"].weight  # type: ignore[assignment]
 
 
-def test_every_trained_parameter_is_in_exactly_one_group() -> None:
+def test_each_parameter_has_exactly_one_group() -> None:
     model = Model()
     groups = parameter_groups(model)
     found = [id(parameter) for group in groups for parameter in group.params]
@@ -48,7 +48,7 @@ def test_every_trained_parameter_is_in_exactly_one_group() -> None:
     }
 
 
-def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:  # noqa: F811
+def test_groups_carry_names_and_stacked_rows(recipe: Maker) -> None:  # noqa: F811
     made = recipe()
     model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
     groups = parameter_groups(TrainingModule(model, build_objective(made.objective), seed=1, precision="fp32"))
@@ -58,7 +58,7 @@ def test_groups_know_names_and_the_matrices_in_one(recipe: Maker) -> None:  # no
     assert all(group.stacked == {id(qkv): (16, 16, 16)} for group in groups)
 
 
-def test_tables_inside_of_blocks_are_embeddings(recipe: Maker) -> None:  # noqa: F811
+def test_tables_in_blocks_are_embeddings(recipe: Maker) -> None:  # noqa: F811
     made = recipe("model.block.attention={type: causal, heads: 2, value_embeddings: all, value_gate: 4}")
     model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
     (tables,) = (group.names for group in parameter_groups(model) if group.role == "embedding")
@@ -76,11 +76,11 @@ def test_patterns_choose_what_is_trained() -> None:
     assert freeze(model, ["*"]) == [name for name, _ in model.named_parameters()]
 
 
-def test_a_shared_parameter_answers_to_all_of_its_names() -> None:
+def test_pattern_matches_any_name_of_shared_parameter() -> None:
     model = Model()
     assert freeze(model, ["head.*"]) == ["embedding.tokens.weight"]
 
 
-def test_a_pattern_that_matches_nothing_is_refused() -> None:
+def test_unmatched_pattern_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"no parameter matches 'gates\.\*'; there are core\.\*, embedding\.\*, gate"):
         freeze(Model(), ["core.*", "gates.*"])

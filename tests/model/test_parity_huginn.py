@@ -120,7 +120,7 @@ def theirs(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
     return reference(golden_dir / "huginn_tiny", request.param)
 
 
-def test_every_weight_of_the_checkpoint_has_its_place(theirs: Reference) -> None:
+def test_every_checkpoint_weight_is_mapped(theirs: Reference) -> None:
     # the rotation's table is a buffer that the reference saves; we compute it
     assert set(NAMES.values()) == set(theirs.weights) - {"freqs_cis"}
     assert set(NAMES) == set(theirs.model.state_dict())
@@ -168,7 +168,7 @@ def test_greedy_tokens(theirs: Reference) -> None:
     assert tokens[0, 5:].tolist() == theirs.inputs["greedy/steps4/first5_tokens_of_row0"].tolist()
 
 
-def test_the_first_state_is_the_published_truncated_gaussian(theirs: Reference) -> None:
+def test_start_is_published_truncated_gaussian(theirs: Reference) -> None:
     std = theirs.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
     assert std == pytest.approx(0.4**0.5)
     model = huginn({"type": "normal", "std": 0.4**0.5, "cut": 3.0})

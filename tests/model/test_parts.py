@@ -13,7 +13,7 @@ from loopkit.recipe.format import StageConfig
 from tests.model.tiny import tiny
 
 
-def test_layers_are_numbered_in_the_order_of_the_forward_pass() -> None:
+def test_layers_are_numbered_in_forward_order() -> None:
     model = tiny(prelude=2, core=3, coda=1)
     layers = {name: part.layer for name, part in model.named_modules() if isinstance(part, Attention)}
     assert list(layers.values()) == [0, 1, 2, 3, 4, 5]
@@ -22,14 +22,14 @@ def test_layers_are_numbered_in_the_order_of_the_forward_pass() -> None:
     assert (model.layers, model.core_layers) == (6, 3)
 
 
-def test_a_stage_may_have_a_block_of_its_own() -> None:
+def test_stage_can_override_the_block() -> None:
     other = component("block", {"type": "transformer", "attention": {"heads": 4}, "mlp": "gelu"}, width=16)
     model = tiny(prelude=StageConfig(layers=1, block=other), core=1)
     assert model.prelude.blocks[0].attention.heads == 4
     assert model.core.blocks[0].attention.heads == 2
 
 
-def test_blocks_that_run_once_are_told_that_no_loop_applies_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prelude_and_coda_blocks_get_zero_max_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
     build = Transformer.__init__
 

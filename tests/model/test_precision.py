@@ -9,7 +9,7 @@ from torch import nn
 from loopkit.model.precision import call_in
 
 
-def test_parameters_are_exchanged_during_the_call_alone() -> None:
+def test_parameters_are_cast_during_call_only() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
     x = torch.ones(2, 3, dtype=torch.float64)
     got = call_in(torch.float64, {"part": module}, lambda: module(x))
@@ -20,7 +20,7 @@ def test_parameters_are_exchanged_during_the_call_alone() -> None:
     assert module[0].weight.grad.dtype == torch.float32
 
 
-def test_autocast_does_not_reach_inside_and_a_fault_leaves_no_trace() -> None:
+def test_call_disables_autocast_and_restores_parameters() -> None:
     module = nn.Linear(3, 3)
     with torch.autocast("cpu", torch.bfloat16):
         assert call_in(torch.float64, {"part": module}, lambda: module(torch.ones(3).double())).dtype == torch.float64

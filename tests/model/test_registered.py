@@ -51,7 +51,7 @@ def test_a_module_registered_elsewhere_may_be_listed() -> None:
     check_registered(model)
 
 
-def test_a_model_with_a_plain_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_in_plain_list_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(self: RawReadout) -> None:
         nn.Module.__init__(self)
         self.layers = [nn.Linear(2, 2)]

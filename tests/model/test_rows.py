@@ -34,7 +34,7 @@ def test_late_starts() -> None:
     assert rows.depth(4).tolist() == [1, 3, 2]
 
 
-def test_only_those_that_wait_get_their_start_back() -> None:
+def test_only_waiting_sequences_restart() -> None:
     rows = Rows(Loops(4, 2, torch.tensor([1, 3, 2])), 3, CPU)
     got = rows.restore(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[7.0], [8.0], [9.0]]), 2)
     assert got.flatten().tolist() == [7, 2, 9]
@@ -48,5 +48,5 @@ def test_early_stops() -> None:
     assert at(rows, 3) == [2]
     assert rows.finish(torch.tensor([False, False, True]), 3)
     assert rows.depth(3).tolist() == [2, 1, 3]
-    with pytest.raises(ValueError, match="2 answers for 3 sequences"):
+    with pytest.raises(ValueError, match="returned 2 values for 3 sequences"):
         Rows(Loops.fixed(2), 3, CPU).finish(torch.tensor([True, False]), 1)

@@ -13,7 +13,7 @@ from tests.components.test_core import Append
 from tests.model.tiny import tiny
 
 
-def test_norm_is_last_in_the_prelude_and_first_in_the_coda() -> None:
+def test_stage_norms_face_the_loop() -> None:
     Append.made = 0
     blocks, norm, x = [Append(), Append()], RMSNorm(4), random(1, 2, 4)
     torch.testing.assert_close(Prelude(blocks, norm)(x, step_for(x)), norm(100 * x + 12))
@@ -22,7 +22,7 @@ def test_norm_is_last_in_the_prelude_and_first_in_the_coda() -> None:
     assert Coda([], None)(x, step_for(x)) is x
 
 
-def test_a_projection_lies_between_norm_and_blocks_and_begins_as_it_says() -> None:
+def test_projection_lies_between_norm_and_blocks() -> None:
     Append.made = 0
     blocks, norm, x = [Append(), Append()], RMSNorm(4), random(1, 2, 4)
     prelude = Prelude(blocks, norm, (4, "orthogonal"))
@@ -39,7 +39,7 @@ def test_a_projection_lies_between_norm_and_blocks_and_begins_as_it_says() -> No
     torch.testing.assert_close(coda(x, step_for(x)), 100 * (2 * norm(x)) + 12)
 
 
-def test_projections_and_diagonal_injections_are_set_by_no_init_and_never_decay() -> None:
+def test_projections_and_injections_skip_init_and_decay() -> None:
     model = tiny(
         coda=StageConfig(layers=1, project="identity"), injection="diagonal", init={"type": "normal", "std": 3.0}
     )

@@ -46,6 +46,6 @@ def test_sharing_survives_a_change_of_precision() -> None:
         ({"coda.norm.weight": "embedding.tokens.weight"}, r"\[16\] and 'embedding.tokens.weight' \[23, 16\]"),
     ],
 )
-def test_paths_that_do_not_fit_are_refused(pairs: dict[str, str], message: str) -> None:
+def test_mismatched_ties_are_rejected(pairs: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny(coda=NORMED, tie=pairs)

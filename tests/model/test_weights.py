@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "weights.safetensors"
 
 
-def test_shared_tensors_are_written_once_under_their_first_name(path: Path) -> None:
+def test_shared_tensors_are_saved_once(path: Path) -> None:
     model = tiny(readout={"type": "alpha", "s_ref": "ema"})
     save_weights(model, path)
     stored = load_file(path)
@@ -32,7 +32,7 @@ def test_shared_tensors_are_written_once_under_their_first_name(path: Path) -> N
         assert torch.equal(value, other.state_dict()[name]), name
 
 
-def test_any_name_of_a_shared_tensor_serves(path: Path) -> None:
+def test_shared_tensor_loads_under_any_name(path: Path) -> None:
     model = tiny(seed=1)
     stored = {name: value.clone() for name, value in model.state_dict().items()}
     del stored["embedding.tokens.weight"]
@@ -42,7 +42,7 @@ def test_any_name_of_a_shared_tensor_serves(path: Path) -> None:
     assert torch.equal(other.embedding.tokens.weight, model.embedding.tokens.weight)
 
 
-def test_every_misfit_is_named_and_nothing_is_changed(path: Path) -> None:
+def test_failed_load_names_every_mismatch(path: Path) -> None:
     stored = {name: value.clone() for name, value in tiny(seed=1).state_dict().items()}
     del stored["core.blocks.0.mlp.up.weight"]
     stored["core.blocks.1.mlp.up.weight"] = torch.zeros(3, 16)
@@ -62,7 +62,7 @@ def test_every_misfit_is_named_and_nothing_is_changed(path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_what_is_absent_may_be_passed_over_but_a_wrong_shape_may_not(path: Path) -> None:
+def test_non_strict_load_still_checks_shapes(path: Path) -> None:
     save_weights(tiny(seed=1), path)
     model = tiny(seed=2, gate="linear")
     absent = load_weights(model, path, strict=False)
@@ -82,7 +82,7 @@ def test_precision_is_the_model_s(path: Path) -> None:
     assert torch.equal(model.head.weight.float(), tiny(seed=1).head.weight)
 
 
-def test_tied_weights_do_not_silently_fill_an_untied_model(path: Path) -> None:
+def test_tied_weights_do_not_load_into_untied_model(path: Path) -> None:
     save_weights(tiny(), path)
     with pytest.raises(WeightsError, match=r"missing in the file: head\.weight"):
         load_weights(tiny(head=HeadConfig(tied=False)), path)

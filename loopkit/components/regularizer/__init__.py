@@ -69,10 +69,10 @@ def over_loops(value: Callable[[int], Tensor], t: Trajectory) -> Tensor:
     """Mean of ``value(k)``, ``[B, T]``, over the loops that each sequence ran, and then over tokens."""
     total, count = torch.zeros((), device=t.e.device), torch.zeros((), device=t.e.device)
     for k in range(1, t.reached + 1):
-        ran = t.active(k)
-        here = torch.ones_like(count) if ran is None else ran[:, None].to(count.dtype)
-        total = total + here * value(k)
-        count = count + here
+        active_B = t.active(k)
+        share = torch.ones_like(count) if active_B is None else active_B[:, None].to(count.dtype)
+        total = total + share * value(k)
+        count = count + share
     return over_tokens(total / count, t)
 
 

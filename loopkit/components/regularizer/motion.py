@@ -40,13 +40,13 @@ class StepL2(Regularizer):
 
 
 def _last_distance(t: Trajectory) -> Tensor:
-    """How far the last loop of each sequence moved its state, ``[B, T]``."""
-    found = _distance(t.state(t.reached), t.state(t.reached - 1))
+    """Distance that the last loop of each sequence moved its state, ``[B, T]``."""
+    distance = _distance(t.state(t.reached), t.state(t.reached - 1))
     for k in range(t.reached - 1, 0, -1):
-        later, here = t.active(k + 1), t.active(k)
-        if later is not None and here is not None and bool((ended := here & ~later).any()):
-            found = torch.where(ended[:, None], _distance(t.state(k), t.state(k - 1)), found)
-    return found
+        later, current = t.active(k + 1), t.active(k)
+        if later is not None and current is not None and bool((ended := current & ~later).any()):
+            distance = torch.where(ended[:, None], _distance(t.state(k), t.state(k - 1)), distance)
+    return distance
 
 
 def _distance(after: Tensor, before: Tensor) -> Tensor:
