@@ -238,7 +238,7 @@ def cost_of(recipe: Recipe) -> Cost:
     schedule = recipe.train.schedule.build()
     most, length = schedule.bounds[1], recipe.data.length
     model = build_model(recipe.model, vocabulary=vocabulary, max_length=length, max_loops=most, device="meta")
-    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=length, most=most)
+    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=length, max_loops=most)
     mean = max(round(schedule.mean), 1)
     backprop = mean if recipe.train.backprop == "all" else min(mean, recipe.train.backprop)
     per_token = flops.per_token(mean, backprop)

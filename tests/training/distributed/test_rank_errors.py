@@ -81,7 +81,9 @@ def test_the_first_rank_to_fail_reports(failing: str) -> None:
     processes = []
     for environment in environments(2):
         variables = {key: value for key, value in environment.items() if key != LAUNCHED} | {"FAILING": failing}
-        processes.append(subprocess.Popen([sys.executable, "-c", CODE], env=variables, stderr=subprocess.PIPE, text=True))
+        processes.append(
+            subprocess.Popen([sys.executable, "-c", CODE], env=variables, stderr=subprocess.PIPE, text=True)
+        )
     messages = [process.communicate(timeout=120)[1] for process in processes]
     assert sum(message.count("error:") for message in messages) == 1, messages
     assert "the data is not there" in "".join(messages)
