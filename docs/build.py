@@ -235,7 +235,7 @@ def compute_cost(recipe: Recipe) -> Cost:
     schedule = recipe.train.schedule.build()
     max_loops, length = schedule.bounds[1], recipe.data.length
     model = build_model(recipe.model, vocabulary=vocabulary, max_length=length, max_loops=max_loops, device="meta")
-    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=length, most=max_loops)
+    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=length, max_loops=max_loops)
     mean = max(round(schedule.mean), 1)
     backprop = mean if recipe.train.backprop == "all" else min(mean, recipe.train.backprop)
     per_token = flops.per_token(mean, backprop)

@@ -1,1 +1,1 @@
-"""What a recipe costs before it runs: FLOPs, memory, hardware, cluster layout, plan."""
+"""Estimate the cost of a recipe before it runs: FLOPs, memory, hardware, cluster layout, plan."""

@@ -1,6 +1,6 @@
-"""What a forward pass keeps for its backward, counted from shapes on ``meta``.
+"""Count the bytes that a forward pass saves for its backward, from shapes on ``meta``.
 
-At one and two loops and for one and two sequences, from which any other number follows in a straight line.
+The bytes are linear in the number of loops and of sequences, so one and two of each determine them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from loopkit.loop import Batch, Loops
 from loopkit.model import LoopedModel, on_meta
 
 
-def straight_line(model: LoopedModel, length: int, **options: bool) -> tuple[int, int, int]:
-    """Bytes kept for backward: whatever the batch, for each sequence, and for each loop of a sequence."""
-    one, two, more, most = (
+def fit_saved_bytes(model: LoopedModel, length: int, **options: bool) -> tuple[int, int, int]:
+    """Return the bytes saved for backward: constant, per sequence, and per loop of a sequence."""
+    k1_b1, k2_b1, k1_b2, k2_b2 = (
         saved_bytes(model, loops, sequences, length, **options) for loops, sequences in ((1, 1), (2, 1), (1, 2), (2, 2))
     )
-    per_loop = (most - two) - (more - one)
-    return 2 * one - more, more - one - per_loop, per_loop
+    per_loop = (k2_b2 - k2_b1) - (k1_b2 - k1_b1)
+    return 2 * k1_b1 - k1_b2, k1_b2 - k1_b1 - per_loop, per_loop
 
 
 def saved_bytes(
@@ -37,47 +37,47 @@ def saved_bytes(
     autocast: bool,
     checkpointing: bool,
 ) -> int:
-    """Bytes that a forward pass in training keeps for its backward, parameters excepted, up to the readout.
+    """Return the bytes that a forward pass up to the readout saves for its backward, without parameters.
 
     Args:
-        model: Any; a twin of it runs on ``meta``.
+        model: The model; a copy of it runs on ``meta``.
         loops: Loops of the pass.
         sequences: Sequences in it.
         length: Tokens of each.
-        autocast: Whether matrix products are in bf16.
+        autocast: Whether matrix products run in bf16.
         checkpointing: Whether the core is recomputed.
     """
-    twin = on_meta(model).train()
-    twin.checkpointing = checkpointing
-    own = {tensor.untyped_storage()._cdata for tensor in [*twin.parameters(), *twin.buffers()]}
-    kept: dict[int, torch.UntypedStorage] = {}
+    model = on_meta(model).train()
+    model.checkpointing = checkpointing
+    parameters = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
+    saved: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            kept[storage._cdata] = storage
+        if storage._cdata not in parameters:
+            saved[storage._cdata] = storage
         return tensor
 
     batch = Batch.of(torch.zeros(sequences, length, dtype=torch.int64, device="meta"))
-    arithmetic = _Bf16Products() if autocast else nullcontext()
-    with _Attention(), arithmetic, saved_tensors_hooks(keep, lambda tensor: tensor):
-        trajectory = twin.run(batch, Loops.fixed(loops))
+    precision = _Bf16MatmulMode() if autocast else nullcontext()
+    with _FusedAttentionMode(), precision, saved_tensors_hooks(save, lambda tensor: tensor):
+        trajectory = model.run(batch, Loops.fixed(loops))
         trajectory.readout(loops)
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in saved.values())
 
 
-class _Attention(TorchFunctionMode):
-    """Attention as devices do it, which ``meta`` does not: kernels form the weights again in the backward pass. With
-    dropout there is no kernel."""
+class _FusedAttentionMode(TorchFunctionMode):
+    """Attention with the memory of fused kernels, which ``meta`` lacks: they recompute the weights in the backward
+    pass. With dropout there is no such kernel."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is not F.scaled_dot_product_attention:
             return function(*args, **(kwargs or {}))
-        return _Lean.apply(*args[:3])
+        return _FusedAttention.apply(*args[:3])
 
 
-class _Lean(torch.autograd.Function):
-    """Keeps queries, keys, values, the result, and the logarithm of each row's sum."""
+class _FusedAttention(torch.autograd.Function):
+    """Saves queries, keys, values, the output, and the log-sum-exp of each row."""
 
     @staticmethod
     def forward(ctx: Any, q_BHTR: Tensor, k_BHSR: Tensor, v_BHSR: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ class _Lean(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
 
 
-class _Bf16Products(TorchFunctionMode):
-    """What autocast does to matrix products, for ``meta`` tensors, which it does not know."""
+class _Bf16MatmulMode(TorchFunctionMode):
+    """Cast the operands of matrix products to bf16, as autocast does on devices other than ``meta``."""
 
     PRODUCTS = frozenset(
         {
@@ -110,14 +110,14 @@ class _Bf16Products(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in self.PRODUCTS:
-            args, kwargs = tree_map(self._narrow, (args, kwargs or {}))
+            args, kwargs = tree_map(self._to_bf16, (args, kwargs or {}))
         return function(*args, **(kwargs or {}))
 
-    def _narrow(self, value: Any) -> Any:
+    def _to_bf16(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype is not torch.float32:
             return value
         if not isinstance(value, nn.Parameter):
             return value.to(torch.bfloat16)
-        if id(value) not in self._weights:  # a weight is cast once for all loops
+        if id(value) not in self._weights:  # autocast casts a weight once for all loops
             self._weights[id(value)] = value.to(torch.bfloat16)
         return self._weights[id(value)]

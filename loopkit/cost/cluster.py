@@ -1,9 +1,9 @@
-"""A recipe on 1 to 1024 GPUs, under every ZeRO stage, with and without recomputing: does it fit, how fast, what limits.
+"""Estimate memory, time and bottleneck on 1 to 1024 GPUs, for every ZeRO stage, with and without recomputing.
 
-On paper. With P trained parameters in fp32, n GPUs, a accumulated micro-steps, and b bytes a second for each GPU:
+With P trained parameters in fp32, n GPUs, a accumulated micro-steps, and b bytes a second for each GPU:
 
     compute       = FLOPs of the step / (n * mfu * peak);  recomputing adds the forward of the loops that carry gradient
-    communication = bytes / b                              none of it hidden behind compute
+    communication = bytes / b                              no overlap with compute
     stage 0, 1    4P reduced and 4P gathered               once a step
     stage 2       4P reduced in every micro-step, 4P gathered once
     stage 3       4P reduced, and 4P gathered in the forward and again in the backward pass, in every micro-step; what
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopkit.cost.hardware import MEMORY_SHARE
-from loopkit.cost.memory import LIVE, Activations, States
+from loopkit.cost.memory import MAX_LIVE_PARAMETERS, Activations, States
 
-COUNTS = tuple(2**power for power in range(11))
+GPU_COUNTS = tuple(2**power for power in range(11))
 STAGES = (0, 1, 2, 3)
 
 
@@ -29,10 +29,10 @@ class Cluster:
 
     Args:
         memory: Bytes of one GPU.
-        flops_per_s: Its ceiling.
-        mfu: Share of the ceiling that computing alone reaches.
-        link: Bytes a second of one GPU to others in its machine.
-        network: Bytes a second of one GPU to other machines.
+        flops_per_s: Peak FLOP/s of one GPU.
+        mfu: Share of the peak that computation reaches.
+        link: Bytes per second of one GPU to others in its machine.
+        network: Bytes per second of one GPU to other machines.
         per_machine: GPUs in a machine.
     """
 
@@ -44,26 +44,26 @@ class Cluster:
     per_machine: int = 8
 
     def bandwidth(self, gpus: int) -> float:
-        """Bytes a second at which one GPU exchanges with all others: the slowest link on the way."""
+        """Return the bytes per second between one GPU and all others: those of the slowest link."""
         return self.link if gpus <= self.per_machine else min(self.link, self.network)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of a recipe takes, whatever the machines.
+    """The cost of a step of a recipe, independent of the machines.
 
     Args:
-        parameters: Parameters.
-        trained: Those that are trained.
-        moments: Numbers that the optimizer keeps.
-        looped: Those that every loop uses.
+        parameters: Number of parameters.
+        trained: Trained parameters.
+        moments: Numbers in the optimizer state.
+        looped: Parameters that every loop uses.
         loops: Mean number of loops.
         batch: Sequences of a step.
         length: Tokens of a sequence.
         flops_per_token: Forward and backward.
-        recomputed_per_token: What recomputing adds.
-        zero: ``zero_optimization`` of the recipe, whose stage is set aside.
-        activations: By whether the core is recomputed.
+        recomputed_per_token: FLOPs that recomputing adds.
+        zero: ``zero_optimization`` of the recipe; its stage is ignored.
+        activations: Activations without and with recomputing.
     """
 
     parameters: int
@@ -79,16 +79,16 @@ class Work:
     activations: Mapping[bool, Activations]
 
     def states(self, stage: int, gpus: int) -> States:
-        """What lives through a step on one of so many GPUs."""
+        """Return the bytes that stay allocated on one of ``gpus`` GPUs."""
         return States.of(self.parameters, self.trained, self.moments, {**self.zero, "stage": stage}, gpus)
 
 
 def layouts(work: Work, cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """Every number of GPUs, stage and choice of recomputing, as plain values; bytes are for one GPU."""
-    for gpus in COUNTS:
+    """Yield a layout for each number of GPUs, ZeRO stage and choice of recomputing; bytes are per GPU."""
+    for gpus in GPU_COUNTS:
         for stage in STAGES:
             if stage and gpus == 1:
-                continue  # nobody to share with
+                continue  # there is nothing to shard
             for recompute in (False, True):
                 yield _layout(work, cluster, gpus, stage, recompute)
 
@@ -96,10 +96,12 @@ def layouts(work: Work, cluster: Cluster) -> Iterator[dict[str, Any]]:
 def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool) -> dict[str, Any]:
     states, activations = work.states(stage, gpus), work.activations[recompute]
     share = work.batch // gpus if work.batch % gpus == 0 else 0
-    room = MEMORY_SHARE * cluster.memory
-    micro = max((size for size in _divisors(share) if activations.peak(size, states, size < share) <= room), default=0)
+    budget = MEMORY_SHARE * cluster.memory
+    micro = max(
+        (size for size in _divisors(share) if activations.peak(size, states, size < share) <= budget), default=0
+    )
     shown = micro or 1
-    found = {
+    layout = {
         "gpus": gpus,
         "stage": stage,
         "checkpointing": recompute,
@@ -116,12 +118,12 @@ def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool
         "fits": micro > 0,
     }
     if share == 0:
-        return found | {"fits": False, "limit": "batch"}
+        return layout | {"fits": False, "limit": "batch"}
     if micro == 0:
-        return found | {"limit": "memory"}
+        return layout | {"limit": "memory"}
     compute, network = seconds(work, cluster, gpus, stage, recompute, share // micro)
     tokens = work.batch * work.length
-    return found | {
+    return layout | {
         "accumulation": share // micro,
         "step_s": compute + network,
         "compute_s": compute,
@@ -135,18 +137,18 @@ def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool
 def seconds(
     work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool, accumulation: int
 ) -> tuple[float, float]:
-    """Seconds of a step that compute, and that communication take; see the top of the file."""
+    """Return the seconds of computation and of communication in a step; see the module docstring."""
     per_token = work.flops_per_token + (work.recomputed_per_token if recompute else 0.0)
     compute = work.batch * work.length * per_token / (gpus * cluster.mfu * cluster.flops_per_s)
-    sent = 4 * work.trained * (gpus - 1) / gpus  # one reduction, or one gathering, of fp32 numbers
-    times = {0: 2, 1: 2, 2: accumulation + 1, 3: accumulation * (1 + 2 * _gatherings(work))}[stage]
-    return compute, times * sent / cluster.bandwidth(gpus)
+    num_bytes = 4 * work.trained * (gpus - 1) / gpus  # one reduce-scatter or all-gather of fp32 numbers
+    repeats = {0: 2, 1: 2, 2: accumulation + 1, 3: accumulation * (1 + 2 * _num_gathers(work))}[stage]
+    return compute, repeats * num_bytes / cluster.bandwidth(gpus)
 
 
-def _gatherings(work: Work) -> float:
-    """How often a pass gathers a parameter under ZeRO-3, on average: once, unless the core is too large to be kept."""
-    live = int(work.zero.get("stage3_max_live_parameters", LIVE))
-    if work.looped <= live:
+def _num_gathers(work: Work) -> float:
+    """Mean number of gathers of a parameter in a pass under ZeRO-3: one, unless the core is too large to stay."""
+    max_live = int(work.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
+    if work.looped <= max_live:
         return 1.0
     return 1.0 + (work.loops - 1) * work.looped / work.parameters
 

@@ -1,4 +1,4 @@
-"""How much memory training takes, estimated without running anything: states, activations, logits."""
+"""Estimate the memory of training without running it: states, activations, logits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.supervision import Supervision
-from loopkit.cost.activation_memory import straight_line
+from loopkit.cost.activation_memory import fit_saved_bytes
 from loopkit.errors import UserError
 from loopkit.evaluation.audit.preflight import refuse_what_does_not_run
 from loopkit.model import LoopedModel
@@ -18,25 +18,25 @@ from loopkit.model.cross_entropy import LOGITS
 from loopkit.model.parameter_groups import parameter_groups
 from loopkit.recipe import Recipe
 
-LIVE = 1_000_000_000
-"""Elements that ZeRO-3 keeps gathered at most: DeepSpeed's ``stage3_max_live_parameters``, if the recipe is silent."""
-BUCKET = 50_000_000
-"""Elements of the buckets in which gradients are reduced: ``reduce_bucket_size`` of the generated configuration."""
+MAX_LIVE_PARAMETERS = 1_000_000_000
+"""DeepSpeed's default of ``stage3_max_live_parameters``: elements that ZeRO-3 keeps gathered at most."""
+BUCKET_SIZE = 50_000_000
+"""``reduce_bucket_size`` of the generated configuration: elements of the buckets in which gradients are reduced."""
 
-FRAGMENTS = 1.25
-"""Resident bytes for each byte that a pass keeps on a CPU, where freed temporaries leave holes between what is kept:
+CPU_FRAGMENTATION = 1.25
+"""Resident bytes per allocated byte on a CPU, where freed temporaries leave holes between live tensors:
 1.20 to 1.29 in four settings of the 44M recipe (``tests/training/peak.py``), none of which recomputed the core."""
 
 
 @dataclass(frozen=True)
 class States:
-    """Bytes of what lives through a step on one device, whatever the batch.
+    """Bytes that stay allocated through a step on one device, independent of the batch.
 
     Args:
         parameters: fp32 weights.
         gradients: fp32 gradients.
-        optimizer: fp32 state of the optimizer, two moments for AdamW; 0 where it is offloaded.
-        buffers: Buckets of gradients under way, and under ZeRO-3 the parameters that are gathered at once.
+        optimizer: fp32 state of the optimizer, two moments for AdamW; 0 if it is offloaded.
+        buffers: Gradient buckets, and under ZeRO-3 the gathered parameters.
     """
 
     parameters: int
@@ -46,12 +46,12 @@ class States:
 
     @classmethod
     def of(cls, count: int, trained: int, moments: int, zero: Mapping[str, Any], world: int) -> States:
-        """The states of a model on one of several ranks.
+        """Compute the states of a model on one of several ranks.
 
         Args:
             count: Parameters.
-            trained: Those of them that are trained.
-            moments: Numbers that the optimizer keeps.
+            trained: Trained parameters.
+            moments: Numbers in the optimizer state.
             zero: ``zero_optimization`` of the DeepSpeed configuration.
             world: Ranks.
         """
@@ -59,10 +59,10 @@ class States:
         offloaded = "offload_optimizer" in zero and zero["offload_optimizer"].get("device", "cpu") != "none"
         buffers = 0
         if world > 1:
-            buffers = 4 * min(int(zero.get("reduce_bucket_size", BUCKET)), trained)
+            buffers = 4 * min(int(zero.get("reduce_bucket_size", BUCKET_SIZE)), trained)
         if stage == 3:
-            # a shared core is used again within a few layers, so what has been gathered of it stays
-            buffers += 4 * min(int(zero.get("stage3_max_live_parameters", LIVE)), count)
+            # a shared core is used again within a few layers, so it stays gathered
+            buffers += 4 * min(int(zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS)), count)
         return cls(
             parameters=4 * count // (world if stage == 3 else 1),
             gradients=4 * trained // (world if stage >= 2 else 1),
@@ -72,7 +72,7 @@ class States:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum."""
         return self.parameters + self.gradients + self.optimizer + self.buffers
 
 
@@ -81,14 +81,14 @@ class Activations:
     """Bytes of one forward and backward pass.
 
     Args:
-        fixed: What a pass keeps whatever the batch: matrices in bf16, the gradient of the head.
-        per_sequence: What each sequence of a micro-batch adds: activations, states, readouts.
-        last_loop: Of that, what the backward pass has let go of by the time it has a gradient for every weight of the
-            core: the last loop.
-        recomputed: Of that, what is not there in the forward pass: the one loop that is being recomputed.
-        logits_per_sequence: Number of logits of a sequence at all loops that are read; only so many are there at once.
+        fixed: Bytes independent of the batch: matrices in bf16, the gradient of the head.
+        per_sequence: Bytes per sequence of a micro-batch: activations, states, readouts.
+        last_loop: Part of ``per_sequence`` that the backward pass has freed when every weight of the core has a
+            gradient: the last loop.
+        recomputed: Part of ``per_sequence`` that exists in the backward pass only: the loop that is recomputed.
+        logits_per_sequence: Logits of a sequence at all loops with a readout.
         logit: Bytes of a logit with its gradient.
-        block: What each sequence adds in the backward pass: the gradients of one block's activations.
+        block: Bytes per sequence in the backward pass: gradients of one block's activations.
     """
 
     fixed: int
@@ -100,24 +100,24 @@ class Activations:
     block: int = 0
 
     def kept(self, micro: int) -> int:
-        """What a micro-batch of so many sequences keeps at most, logits apart."""
+        """Return the peak bytes of a micro-batch, without logits."""
         return self.fixed + micro * self.per_sequence
 
     def logits(self, micro: int) -> int:
-        """Bytes of the logits that are there at once: equal parts of at most ``LOGITS``."""
+        """Return the bytes of the logits that exist at once: equal chunks of at most ``LOGITS``."""
         count = micro * self.logits_per_sequence
         return self.logit * -(-count // max(-(-count // LOGITS), 1))
 
     def peak(self, micro: int, states: States, accumulating: bool) -> int:
-        """Most bytes that are there at once, states included.
+        """Return the peak bytes, including states.
 
-        At the end of the forward pass there are logits, and gradients only of earlier micro-steps; in the backward pass
-        there are gradients, and no logits.
+        The end of the forward pass has logits, and gradients of earlier micro-steps only; the backward pass has
+        gradients and no logits.
 
         Args:
-            micro: Sequences.
-            states: What lives through the step.
-            accumulating: Whether earlier micro-steps have left gradients.
+            micro: Sequences of the micro-batch.
+            states: Bytes that stay allocated through the step.
+            accumulating: Whether gradients of earlier micro-steps exist.
         """
         earlier = states.gradients if accumulating else 0
         forward = self.kept(micro) - micro * self.recomputed + self.logits(micro) + earlier
@@ -130,8 +130,8 @@ class Memory:
     """Bytes of training on one device.
 
     Args:
-        states: What lives through a step.
-        activations: What a pass needs.
+        states: Bytes that stay allocated through a step.
+        activations: Bytes of one forward and backward pass.
         share: Sequences of an optimizer step on this device.
     """
 
@@ -140,7 +140,7 @@ class Memory:
     share: int
 
     def total(self, micro: int) -> int:
-        """The peak, for a micro-batch of so many sequences."""
+        """Return the peak bytes for a micro-batch of ``micro`` sequences."""
         return self.activations.peak(micro, self.states, accumulating=micro < self.share)
 
 
@@ -152,33 +152,33 @@ def estimate(
     world: int = 1,
     device: str = "cpu",
 ) -> Memory:
-    """Estimate the memory of a recipe's deepest training step. Regularizers are not counted.
+    """Estimate the memory of a recipe's deepest training step, without regularizers.
 
     Args:
-        model: Says which parameters are trained; may be on ``meta``.
-        supervision: Which loops are read.
+        model: The model, with its frozen parameters; may be on ``meta``.
+        supervision: Determines which loops have a readout.
         recipe: Length, precision, checkpointing, batch and ZeRO stage.
-        schedule: The most loops.
+        schedule: Determines the maximum number of loops.
         world: Ranks that share the states under ZeRO.
         device: ``cpu``, where freed temporaries leave holes, or ``cuda``.
 
     Raises:
-        ValueError: If the model does not run at all, or not on ``meta``; then with the setting that needs no estimate.
+        UserError: If the model does not run on ``meta``; the message names the setting that needs no estimate.
     """
-    states = States.of(*sizes(model, recipe), recipe.train.deepspeed.get("zero_optimization", {}), world)
+    states = States.of(*count_states(model, recipe), recipe.train.deepspeed.get("zero_optimization", {}), world)
     checkpointing = recipe.train.checkpointing
-    found = activations(model, supervision, recipe, schedule, checkpointing, device)
-    return Memory(states, found, max(recipe.train.batch // world, 1))
+    activations = estimate_activations(model, supervision, recipe, schedule, checkpointing, device)
+    return Memory(states, activations, max(recipe.train.batch // world, 1))
 
 
-def sizes(model: nn.Module, recipe: Recipe) -> tuple[int, int, int]:
-    """Parameters, those of them that are trained, and numbers that the recipe's optimizer keeps for them."""
+def count_states(model: nn.Module, recipe: Recipe) -> tuple[int, int, int]:
+    """Return the numbers of parameters, of trained parameters, and of numbers in the optimizer state."""
     parameters = list(model.parameters())
     moments = recipe.train.optimizer.build().state_numbers(parameter_groups(model))
     return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad), moments
 
 
-def activations(
+def estimate_activations(
     model: LoopedModel,
     supervision: Supervision,
     recipe: Recipe,
@@ -186,33 +186,32 @@ def activations(
     checkpointing: bool,
     device: str = "cpu",
 ) -> Activations:
-    """What a pass of a recipe's deepest step needs; see ``estimate``."""
+    """Estimate the activations of a recipe's deepest step; see ``estimate``."""
     train, length, total = recipe.train, recipe.data.length, schedule.bounds[1]
     backprop = total if train.backprop == "all" else min(train.backprop, total)
     autocast = train.precision == "bf16_autocast"
     options = {"autocast": autocast}
     try:
-        fixed, once, per_loop = straight_line(model, length, checkpointing=checkpointing, **options)
-        # one loop at a time is there in full
-        recomputed = straight_line(model, length, checkpointing=False, **options)[2] if checkpointing else 0
+        fixed, per_sequence, per_loop = fit_saved_bytes(model, length, checkpointing=checkpointing, **options)
+        # the activations of one loop exist at a time
+        recomputed = fit_saved_bytes(model, length, checkpointing=False, **options)[2] if checkpointing else 0
     except (RuntimeError, NotImplementedError) as error:
         refuse_what_does_not_run(recipe, error)
-        why = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"
-        raise UserError(f"{why}; set train.micro_batch to a number") from error
-    reads = len(supervision.loops(total))
-    spread = FRAGMENTS if device == "cpu" else 1.0
+        problem = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"
+        raise UserError(f"{problem}; set train.micro_batch to a number") from error
+    num_readouts = len(supervision.loops(total))
+    fragmentation = CPU_FRAGMENTATION if device == "cpu" else 1.0
     states = (total + 1) * length * model.width * 4
-    readouts = 2 * reads * length * model.width * 4  # and their gradients
+    readouts = 2 * num_readouts * length * model.width * 4  # and their gradients
+    # the head's gradient, its accumulator, and the matrix in bf16, which the CPU converts to fp32 again
+    head = 4 + 4 + 2 + (4 if autocast and device == "cpu" else 0)
     return Activations(
-        # the head's gradient, its sum so far, and the matrix in bf16; the CPU widens that one again for its sums
-        fixed=round(
-            spread * (fixed + (4 + 4 + 2 + (4 if autocast and device == "cpu" else 0)) * model.vocabulary * model.width)
-        ),
-        per_sequence=round(spread * (once + backprop * per_loop + recomputed + states + readouts)),
-        last_loop=0 if checkpointing else round(spread * per_loop),
-        recomputed=round(spread * recomputed),
-        logits_per_sequence=reads * length * model.vocabulary,
-        block=round(spread * (recomputed or per_loop) / max(model.core_layers, 1)),
-        # log-probabilities, which become the gradient, beside the logits or the narrow gradient; and a copy on the way
+        fixed=round(fragmentation * (fixed + head * model.vocabulary * model.width)),
+        per_sequence=round(fragmentation * (per_sequence + backprop * per_loop + recomputed + states + readouts)),
+        last_loop=0 if checkpointing else round(fragmentation * per_loop),
+        recomputed=round(fragmentation * recomputed),
+        logits_per_sequence=num_readouts * length * model.vocabulary,
+        block=round(fragmentation * (recomputed or per_loop) / max(model.core_layers, 1)),
+        # log-probabilities, which become the gradient; the logits or the bf16 gradient; a temporary copy
         logit=4 + 4 + (2 if autocast else 0),
     )

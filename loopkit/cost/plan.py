@@ -1,4 +1,4 @@
-"""What a recipe costs before it runs: parameters, operations, memory, steps and time, for every depth that matters."""
+"""Estimate the cost of a recipe: parameters, FLOPs, memory, steps and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loopkit.cost.available_memory import memory_budget
 from loopkit.cost.cluster import Cluster, Work, layouts
 from loopkit.cost.flops import StepFlops
 from loopkit.cost.hardware import MEMORY_SHARE, Ceiling, recipe_ceiling
-from loopkit.cost.memory import Memory, States, activations, sizes
+from loopkit.cost.memory import Memory, States, count_states, estimate_activations
 from loopkit.data.batch_sizes import largest_micro
 from loopkit.data.run_length import num_steps
 from loopkit.errors import UserError
@@ -25,15 +25,15 @@ from loopkit.recipe import Recipe
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What cannot be known from a recipe alone.
+    """Values that a recipe does not determine.
 
     Args:
-        vocabulary: Number of tokens; None takes the tokenizer's, or the most it may have.
-        examples: Training windows in an epoch; None where the data has not been read.
-        mfu: Share of the ceiling that training is taken to reach.
-        flops_per_s: The ceiling; None measures this machine's.
-        world: Devices.
-        cluster: GPUs to lay the recipe out on; None leaves that out.
+        vocabulary: Number of tokens; None: the tokenizer's size, or its maximum.
+        examples: Training windows in an epoch; None if the data has not been read.
+        mfu: Assumed share of the peak FLOP/s.
+        flops_per_s: Peak FLOP/s; None measures this machine.
+        world: Number of devices.
+        cluster: GPUs for which layouts are estimated; None: no layouts.
     """
 
     vocabulary: int | None = None
@@ -45,43 +45,47 @@ class Assumptions:
 
 
 def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
-    """Everything `loopkit plan` says, as plain values; what cannot be known is absent.
+    """Return the estimates of ``loopkit plan`` as JSON; unknown values are absent.
 
     Args:
         recipe: The resolved recipe.
-        assumptions: What it does not say.
+        assumptions: Values that the recipe does not determine.
 
     Raises:
-        ValueError: If the vocabulary is not known, or the model does not run on ``meta``.
+        UserError: If the vocabulary is unknown, or the model does not run on ``meta``.
     """
     vocabulary = assumptions.vocabulary or known_vocabulary(recipe)
     schedule: Schedule = recipe.train.schedule.build()
-    least, most = schedule.bounds
+    min_loops, max_loops = schedule.bounds
     model = build_model(
-        recipe.model, vocabulary=vocabulary, max_length=recipe.data.length, max_loops=most, device="meta"
+        recipe.model, vocabulary=vocabulary, max_length=recipe.data.length, max_loops=max_loops, device="meta"
     )
     objective = build_objective(recipe.objective)
     freeze(model, recipe.train.trainable)
     device = "cpu" if assumptions.cluster is None else "cuda"
     zero = recipe.train.deepspeed.get("zero_optimization", {})
-    asked = {recipe.train.checkpointing} | ({False, True} if assumptions.cluster else set())
-    passes = {each: activations(model, objective.supervision, recipe, schedule, each, device) for each in asked}
+    checkpointing = recipe.train.checkpointing
+    options = {False, True} if assumptions.cluster else {checkpointing}
+    activations = {
+        option: estimate_activations(model, objective.supervision, recipe, schedule, option, device)
+        for option in options
+    }
     memory = Memory(
-        States.of(*sizes(model, recipe), zero, assumptions.world),
-        passes[recipe.train.checkpointing],
+        States.of(*count_states(model, recipe), zero, assumptions.world),
+        activations[checkpointing],
         max(recipe.train.batch // assumptions.world, 1),
     )
-    backprop = most if recipe.train.backprop == "all" else recipe.train.backprop
-    flops = StepFlops(model, objective.supervision, length=recipe.data.length, most=most)
+    backprop = max_loops if recipe.train.backprop == "all" else recipe.train.backprop
+    flops = StepFlops(model, objective.supervision, length=recipe.data.length, max_loops=max_loops)
     mean = max(round(schedule.mean), 1)
     per_token = flops.per_token(mean, min(mean, backprop))
-    micro = _micro(recipe, memory, assumptions)
-    found = {
+    micro = _micro_batch(recipe, memory, assumptions)
+    result = {
         "recipe": recipe.name,
         "vocabulary": model.vocabulary,
-        "parameters": _parameters(model, (1, mean, most)),
-        "loops": {"min": least, "max": most, "mean": schedule.mean},
-        "depths": [_depth(model, flops, depth) for depth in sorted({1, least, mean, most})],
+        "parameters": _parameters(model, (1, mean, max_loops)),
+        "loops": {"min": min_loops, "max": max_loops, "mean": schedule.mean},
+        "depths": [_depth(model, flops, depth) for depth in sorted({1, min_loops, mean, max_loops})],
         "training_flops_per_token": per_token,
         "micro_batch": micro,
         "accumulation": recipe.train.batch // (micro * assumptions.world),
@@ -91,7 +95,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     if assumptions.cluster is not None:
         recomputed = flops.forward(max(mean - backprop, 0) + 1, mean)
         work = Work(
-            *sizes(model, recipe),
+            *count_states(model, recipe),
             looped=count_parameters(model).looped,
             loops=schedule.mean,
             batch=recipe.train.batch,
@@ -99,26 +103,26 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
             flops_per_token=per_token,
             recomputed_per_token=recomputed,
             zero=zero,
-            activations=passes,
+            activations=activations,
         )
-        found["cluster"] = {
+        result["cluster"] = {
             "machines": asdict(assumptions.cluster),
             "layouts": list(layouts(work, assumptions.cluster)),
         }
-    return found | _course(recipe, assumptions, per_token)
+    return result | _length_and_time(recipe, assumptions, per_token)
 
 
 def known_vocabulary(recipe: Recipe) -> int:
-    """Rows of the token table, or the most there may be, without reading any data.
+    """Return the size of the vocabulary, or its maximum, without reading data.
 
     Raises:
-        ValueError: If the recipe does not say.
+        UserError: If it depends on the data.
     """
     if recipe.model.vocabulary is not None:
         return recipe.model.vocabulary
     spec = recipe.data.tokenizer
-    if isinstance(most := spec.options.get("max_size"), int):
-        return most
+    if isinstance(max_size := spec.options.get("max_size"), int):
+        return max_size
     tokenizer: Tokenizer = spec.build()
     if tokenizer.fit_on:
         raise UserError(
@@ -153,31 +157,31 @@ def _memory(memory: Memory, micro: int) -> dict[str, int]:
     }
 
 
-def _micro(recipe: Recipe, memory: Memory, assumptions: Assumptions) -> int:
+def _micro_batch(recipe: Recipe, memory: Memory, assumptions: Assumptions) -> int:
     if recipe.train.micro_batch != "auto":
         return recipe.train.micro_batch
     if assumptions.cluster is not None:
-        room = MEMORY_SHARE * assumptions.cluster.memory
+        budget = MEMORY_SHARE * assumptions.cluster.memory
     else:
-        room = memory_budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    return largest_micro(recipe.train.batch, assumptions.world, lambda size: memory.total(size) <= room)
+        budget = memory_budget(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return largest_micro(recipe.train.batch, assumptions.world, lambda size: memory.total(size) <= budget)
 
 
-def _course(recipe: Recipe, assumptions: Assumptions, per_token: float) -> dict[str, Any]:
-    """Steps, tokens, operations and time, as far as they are known."""
+def _length_and_time(recipe: Recipe, assumptions: Assumptions, per_token: float) -> dict[str, Any]:
+    """Return steps, tokens, FLOPs and time, if known."""
     train, length = recipe.train, recipe.data.length
     if train.epochs is not None and assumptions.examples is None:
         return {"epochs": train.epochs}
     steps = num_steps(train, assumptions.examples or 0, length)
     tokens = steps * train.batch * length
-    found = _ceiling(recipe) if assumptions.flops_per_s is None else Ceiling(assumptions.flops_per_s, "given", "", "")
-    rate = assumptions.mfu * found.flops_per_s * assumptions.world / per_token
+    ceiling = _ceiling(recipe) if assumptions.flops_per_s is None else Ceiling(assumptions.flops_per_s, "given", "", "")
+    rate = assumptions.mfu * ceiling.flops_per_s * assumptions.world / per_token
     return {
         "steps": steps,
         "tokens": tokens,
         "training_flops": tokens * per_token,
         "mfu": assumptions.mfu,
-        "ceiling": found.to_json(),
+        "ceiling": ceiling.to_json(),
         "tokens_per_s": rate,
         "seconds": tokens / rate,
     }

@@ -220,6 +220,6 @@ def _step_flops(recipe: Recipe, model: LoopedModel, objective: Objective, schedu
     if model.stops:  # the number of loops depends on the data
         return None
     try:
-        return StepFlops(model, objective.supervision, length=recipe.data.length, most=schedule.bounds[1])
+        return StepFlops(model, objective.supervision, length=recipe.data.length, max_loops=schedule.bounds[1])
     except (RuntimeError, NotImplementedError):  # a model that cannot run on meta is trained without MFU
         return None

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loopkit.cost.cluster import COUNTS, MEMORY_SHARE, Cluster, Work, layouts, seconds
-from loopkit.cost.memory import BUCKET, Activations, States
+from loopkit.cost.cluster import GPU_COUNTS, MEMORY_SHARE, Cluster, Work, layouts, seconds
+from loopkit.cost.memory import BUCKET_SIZE, Activations, States
 from loopkit.report import console
 from loopkit.report.tables.cluster import cluster_report, fastest
 
@@ -48,13 +48,13 @@ def test_states_are_four_four_and_eight_bytes_shared_out_by_stage(stage: int, pa
     memory = found(64, stage, True)["memory_bytes"]
     for name, per_parameter in zip(("parameters", "gradients", "optimizer"), parts, strict=True):
         assert memory[name] == pytest.approx(7 * BILLION * per_parameter)
-    assert memory["buffers"] == 4 * BUCKET
+    assert memory["buffers"] == 4 * BUCKET_SIZE
 
 
 def test_zero_3_keeps_what_it_has_gathered() -> None:
     memory = found(64, 3, True)["memory_bytes"]
     assert memory["parameters"] == pytest.approx(7 * BILLION * 4 / 64)
-    assert memory["buffers"] == 4 * BUCKET + 4 * BILLION
+    assert memory["buffers"] == 4 * BUCKET_SIZE + 4 * BILLION
     small = work(zero={"stage3_max_live_parameters": 10**8, "reduce_bucket_size": 10**7})
     assert found(64, 3, True, small)["memory_bytes"]["buffers"] == 4 * 10**7 + 4 * 10**8
 
@@ -67,7 +67,7 @@ def test_an_offloaded_optimizer_takes_nothing_here() -> None:
 
 def test_what_fits_is_the_largest_micro_batch_in_the_share_of_memory() -> None:
     layout = found(64, 2, True)
-    states = 4 * 7 + 12 * 7 / 64 + 4 * BUCKET / GB
+    states = 4 * 7 + 12 * 7 / 64 + 4 * BUCKET_SIZE / GB
     room = MEMORY_SHARE * 80 - states - 1
     assert layout["fits"]
     assert layout["micro_batch"] == max(size for size in (1, 2, 4, 8, 16) if 8 * size <= room) == 4
@@ -117,7 +117,7 @@ def test_mfu_counts_the_operations_of_the_model_alone() -> None:
 
 def test_the_fastest_that_fits_is_shown_for_every_number_of_gpus() -> None:
     every = list(layouts(work(), MACHINES))
-    assert {layout["gpus"] for layout in every} == set(COUNTS)
+    assert {layout["gpus"] for layout in every} == set(GPU_COUNTS)
     chosen = fastest([layout for layout in every if layout["gpus"] == 64])
     assert chosen["fits"]
     assert chosen["step_s"] == min(item["step_s"] for item in every if item["gpus"] == 64 and item["fits"])

@@ -25,12 +25,12 @@ def test_loops_run_and_differentiated_are_counted(recipe: Maker, total: int, bac
     batch = Batch.of(torch.zeros(2, LENGTH, dtype=torch.int64))
     with sdpa_kernel([SDPBackend.MATH]), FlopCounterMode(display=False) as counter:
         model.run(batch, Loops.fixed(total, backprop)).logits(total).sum().backward()
-    counted = StepFlops(model, Terminal(), length=LENGTH, most=10)
+    counted = StepFlops(model, Terminal(), length=LENGTH, max_loops=10)
     assert counted.per_token(total, backprop) * 2 * LENGTH == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
 def test_a_step_counts_each_draw(recipe: Maker) -> None:
     model = build_model(recipe().model, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=8, device="meta")
-    flops = StepFlops(model, Terminal(), length=LENGTH, most=8)
+    flops = StepFlops(model, Terminal(), length=LENGTH, max_loops=8)
     draw = LoopDraw(np.array([2, 6]), "sequence", 4)
     assert flops.step(draw.pairs, 100) == pytest.approx(50 * (flops.per_token(2, 2) + flops.per_token(6, 4)))

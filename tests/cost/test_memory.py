@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from loopkit.components.schedule import Schedule
 from loopkit.cost.activation_memory import saved_bytes
 from loopkit.cost.available_memory import memory_budget, total_memory
-from loopkit.cost.memory import FRAGMENTS, Activations, Memory, States, estimate
+from loopkit.cost.memory import CPU_FRAGMENTATION, Activations, Memory, States, estimate
 from loopkit.loop import Batch, Loops
 from loopkit.model import build_model
 from loopkit.model.cross_entropy import LOGITS
@@ -93,7 +93,7 @@ def test_attention_keeps_its_weights_with_dropout_alone(recipe: Maker) -> None:
     without = "model.block.attention.dropout=0"
     for device in ("cpu", "cuda"):
         assert kept(device) > 1.5 * kept(device, without)
-    assert kept("cpu") == pytest.approx(FRAGMENTS * kept("cuda"), rel=1e-6)
+    assert kept("cpu") == pytest.approx(CPU_FRAGMENTATION * kept("cuda"), rel=1e-6)
 
 
 def test_recomputing_loops_takes_less(recipe: Maker) -> None:

@@ -82,7 +82,7 @@ def test_figures_follow_from_the_clock(recipe: Recipe, monkeypatch: pytest.Monke
     from loopkit.objective import build_objective
 
     model = build_model(recipe.model, vocabulary=50, max_length=16, max_loops=4, device="meta")
-    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=16, most=4)
+    flops = StepFlops(model, build_objective(recipe.objective).supervision, length=16, max_loops=4)
     assert found["flops_per_step"] == pytest.approx(8 * 16 * flops.per_token(3, 3))
     assert found["mfu"] == pytest.approx(found["flops_per_step"] / 3.0 / 8e6), "of the better of two measured ceilings"
 

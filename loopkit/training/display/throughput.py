@@ -16,11 +16,11 @@ class Throughput:
     """Count steps, tokens, FLOPs and seconds between two lines of metrics.
 
     Args:
-        peak_flops: Peak FLOP/s of all devices together.
+        peak_flops: Peak FLOP/s of all devices together; None if unknown.
         device: The device whose memory is reported.
     """
 
-    def __init__(self, peak_flops: float, device: torch.device) -> None:
+    def __init__(self, peak_flops: float | None, device: torch.device) -> None:
         self.peak, self.device = peak_flops, device
         self.start()
 
@@ -55,7 +55,7 @@ class Throughput:
         seconds = time.perf_counter() - self._start
         throughput = {
             "tokens_per_s": self._tokens / seconds,
-            "mfu": None if self._flops is None else self._flops / seconds / self.peak,
+            "mfu": None if self._flops is None or self.peak is None else self._flops / seconds / self.peak,
             "step_s": seconds / self._steps,
             "peak_memory_bytes": peak_memory(self.device),
         }

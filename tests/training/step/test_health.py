@@ -197,4 +197,4 @@ def test_recent_losses_are_part_of_a_checkpoint(recipe: Maker, tmp_path: Path) -
 
 def test_an_event_without_a_finite_value_is_json(recipe: Maker) -> None:
     event = replace(health(recipe).gradient_event(2, math.nan, History(), "ab"), value=math.nan)
-    assert json.loads(json.dumps(event.line(to_step=1), allow_nan=False))["value"] is None
+    assert json.loads(json.dumps(event.record(to_step=1), allow_nan=False))["value"] is None
