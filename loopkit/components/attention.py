@@ -196,13 +196,13 @@ class CausalAttention(_ValueEmbeddings):
         mixed = attend(q, k, v, mask, drop)
         return self.out_dropout(self.out(rearrange(mixed, "b h t r -> b t (h r)")), step)
 
-    def _project(self, x: Tensor) -> list[Tensor]:
+    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries ``[B, H, T, R]``, keys and values ``[B, G, T, R]``."""
-        sizes = [count * self.head_size for count in (self.heads, self.kv_heads, self.kv_heads)]
         qkv = self.qkv(x)
         if self.qk_bias is not None:
-            qkv = qkv + F.pad(self.qk_bias, (0, sizes[-1])).to(qkv.dtype)
-        return [rearrange(part, "b t (h r) -> b h t r", r=self.head_size) for part in qkv.split(sizes, dim=-1)]
+            qkv = qkv + F.pad(self.qk_bias, (0, self.kv_heads * self.head_size)).to(qkv.dtype)
+        heads = rearrange(qkv, "b t (h r) -> b h t r", r=self.head_size)
+        return heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
 
     def reset_parameters(self) -> None:
         if self.qk_bias is not None:
