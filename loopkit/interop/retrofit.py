@@ -87,8 +87,8 @@ def retrofit_model(
         "prelude": {"layers": len(chosen.prelude)},
         "core": len(chosen.core),
         "coda": {"layers": len(chosen.coda)},
-        "start": {"type": "normal", "std": math.sqrt(2 / 5), "cut": 3.0},
-        "injection": {"type": "concat", "first": "input"},
+        "start": {"type": "normal", "std": math.sqrt(2 / 5), "truncate": 3.0},
+        "injection": {"type": "concat", "init": "input"},
     }
     moved, dropped = [], []
     for group in weight_map.groups:

@@ -79,7 +79,8 @@ def count_flops(model: LoopedModel, depth: int, length: int) -> Flops:
         depth: Loops, >= 1.
         length: Tokens in a sequence.
     """
-    meta_model = on_meta(model).eval()
+    # a view of a parameter that requires a gradient has no grad_fn without gradients, which the counter refuses
+    meta_model = on_meta(model).eval().requires_grad_(False)
     batch = Batch.of(torch.zeros(1, length, dtype=torch.int64, device="meta"))
     cumulative_flops: list[int] = []
     # math attention, because its products are counted on every device

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from loopkit.components.position import Position
@@ -26,8 +25,7 @@ class Embedding(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, *, scale: float | Literal["sqrt_width"], dropout: float) -> None:
         super().__init__()
-        # the model's init fills the table; nn.Embedding would first draw it, which takes milliseconds on meta
-        self.tokens = nn.Embedding.from_pretrained(torch.empty(vocabulary, width), freeze=False)
+        self.tokens = nn.Embedding(vocabulary, width)
         self.scale = math.sqrt(width) if scale == "sqrt_width" else scale
         self.dropout = Dropout(dropout, "embedding")
 

@@ -43,7 +43,7 @@ def test_steps_tokens_and_time_of_a_run() -> None:
 def test_epochs_need_the_data() -> None:
     result = plan("wikitext_44m_raw")
     assert "steps" not in result
-    assert "--data reads the data" in run("plan", "wikitext_44m_raw")
+    assert "--data to count the steps" in run("plan", "wikitext_44m_raw")
 
 
 def test_the_table_fits_eighty_columns() -> None:

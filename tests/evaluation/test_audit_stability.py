@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +12,25 @@ from torch import Tensor
 
 from loopkit.components.probe.spectral import loop_radius
 from loopkit.evaluation.audit.stability import radii
-from loopkit.loop import PAD, Batch, Loops, Noise, Trajectory
+from loopkit.loop import PAD, Batch, Loops, Noise, Step, Trajectory
 from tests.model.tiny import batch, tiny
 
 
 class Linear:
     """``c' = c A`` on every token by itself, plus what each token takes from the one after it."""
 
+    training = False
+
     def __init__(self, matrix: Tensor, *, backwards: float = 0.0) -> None:
         self.matrix, self.backwards = matrix, backwards
 
-    def advance(self, t: Trajectory, c: Tensor, k: int) -> Tensor:
-        return c @ self.matrix + self.backwards * c.roll(-1, dims=1)
+    def injection(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
+        return c
 
-    def carry_on(self, t: Trajectory, s: Tensor, k: int) -> Tensor:
+    def core(self, u: Tensor, step: Step) -> Tensor:
+        return u @ self.matrix + self.backwards * u.roll(-1, dims=1)
+
+    def carry(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         return s
 
 

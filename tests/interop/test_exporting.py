@@ -268,12 +268,12 @@ def test_a_missing_source_configuration_is_reported(tmp_path: Path) -> None:
 
 def test_an_imported_run_cannot_be_resumed(tmp_path: Path) -> None:
     import_folder(write(tmp_path / "ouro"), RunFolder(tmp_path / "run"))
-    with pytest.raises(CheckpointProblem, match=r"nothing to resume; start a new run from it with train.start_from"):
+    with pytest.raises(CheckpointProblem, match=r"cannot be resumed; start a new run from it with train.start_from"):
         fit(load_recipe(tmp_path / "run" / "resolved.yaml"), tmp_path / "run", resume=True)
 
 
 def test_start_from_a_wrong_path_names_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"does not exist; name a run"):
+    with pytest.raises(ValueError, match=r"does not exist; give a run"):
         fit(recipe(tmp_path, start_from=str(tmp_path / "none")), tmp_path / "run")
     folder = write(tmp_path / "ouro")
     with pytest.raises(ValueError, match=r"is a published model, not a run; .*loopkit import"):

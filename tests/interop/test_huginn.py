@@ -58,7 +58,7 @@ def test_logits_equal_the_reference(golden: Path, imported: Path) -> None:
     t = model.run(batch, Loops.fixed(8), start=zeros)
     torch.testing.assert_close(t.logits(8), expected["zero_state/steps8/logits"], rtol=1e-9, atol=1e-9)
     assert model.coda.norm is model.readout.norm
-    assert recipe.model.start.options == {"std": pytest.approx(0.4**0.5), "cut": 3.0}
+    assert recipe.model.start.options == {"std": pytest.approx(0.4**0.5), "truncate": 3.0}
 
 
 def test_import_then_export_is_the_identity(golden: Path, imported: Path, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_greedy_tokens(theirs: Reference) -> None:
 def test_start_is_published_truncated_gaussian(theirs: Reference) -> None:
     std = theirs.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
     assert std == pytest.approx(0.4**0.5)
-    model = huginn({"type": "normal", "std": 0.4**0.5, "cut": 3.0})
+    model = huginn({"type": "normal", "std": 0.4**0.5, "truncate": 3.0})
     model.load_state_dict(theirs.model.state_dict())
     model.to(theirs.dtype).eval()
     c = model.run(Batch.of(torch.zeros(64, LENGTH, dtype=torch.int64)), Loops.fixed(0)).state(0)

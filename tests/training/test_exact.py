@@ -202,7 +202,7 @@ def test_other_data_is_refused(recipe: Maker, whole: Path, tmp_path: Path, split
     file = tmp_path / "elsewhere" / f"{split}.txt"
     file.write_text(file.read_text() + "\n\nMore.")
     with pytest.raises(
-        OtherData, match=rf"data\.source: the {split} split .*tokens in the run, .* now\); put the data"
+        OtherData, match=rf"data\.source: the {split} split .*tokens in the run, .* now\); restore the data"
     ):
         fit(recipe("train.steps=9", setting), folder.path, resume=True)
     assert lines(folder.path) == lines(whole)

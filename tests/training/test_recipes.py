@@ -55,5 +55,5 @@ def test_recipes_say_where_they_come_from(root: Path, name: str) -> None:
 
 
 def test_the_second_stage_without_the_first_is_refused(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"train\.start_from: .* does not exist; name a run"):
+    with pytest.raises(ValueError, match=r"train\.start_from: .* does not exist; give a run"):
         fit(small(root, "ouro_scratch_gate", f"train.start_from={tmp_path / 'none'}"), tmp_path / "run")

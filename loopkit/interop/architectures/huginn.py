@@ -68,7 +68,7 @@ class Huginn(Form):
                 "prelude": {"layers": config.count("n_layers_in_prelude")},
                 "core": config.count("n_layers_in_recurrent_block"),
                 "coda": {"layers": config.count("n_layers_in_coda"), "norm": norm},
-                "start": {"type": "normal", "std": STD, "cut": 3.0},
+                "start": {"type": "normal", "std": STD, "truncate": 3.0},
                 "injection": "concat",
                 "carry": "identity",
                 "readout": {"type": "norm", "norm": norm},

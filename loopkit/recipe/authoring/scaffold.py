@@ -34,7 +34,7 @@ def scaffold(parent: Recipe, extends: str, plugins: Sequence[str] = ()) -> str:
     ]
     sections = format_sections()
     for name in SECTIONS:
-        schema = sections[name.capitalize()]
+        schema = sections[f"{name.capitalize()}Config"]
         lines += ["", f"# {schema.summary}", f"#{name}:"]
         lines += _commented(_options(parent, schema, parent.values[name], (name,), "  "))
     return "\n".join(lines) + "\n"
