@@ -18,11 +18,7 @@ RUNS = sorted(file.parent.name for file in FOLDER.glob("*/expected.json"))
 ELSEWHERE = 1e-4
 """Relative difference allowed where the processor or torch is not the one of the recording."""
 
-TOKENIZER = "data.tokenizer={type: regex, max_size: 150, min_count: 2, fit_on: [train]}"
-RENAMED = {
-    "evaluate.protocol=paper_a": "evaluate.protocol=half_overlap",
-    TOKENIZER: TOKENIZER[:-1] + ", fit_joins: false}",
-}
+RENAMED = {"evaluate.protocol=paper_a": "evaluate.protocol=half_overlap"}
 """Settings of the recorded commands that have another name in format 2 of recipes."""
 
 OTHER_DROPOUT = ("wikitext_44m_raw", "wikitext_44m_norm_penalty", "addition_pre_fixed")
