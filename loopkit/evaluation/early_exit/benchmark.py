@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from loopkit.components.exit import Exit
+from loopkit.components.exit import Depth, Exit
 from loopkit.errors import UserError
 from loopkit.evaluation.context import device_name, evaluation_mode, tokenizer_facts
 from loopkit.evaluation.depth_sweep import last_loop
@@ -115,16 +116,34 @@ def exit_benchmark(
             for name, exit in exits.items()
         },
         "units": UNITS,
-        "notes": _notes(model, choices),
+        "notes": _notes(
+            model,
+            choices,
+            {name: timings[name].scored.depth for name, exit in exits.items() if not isinstance(exit, Depth)},
+        ),
     }
 
 
-def _notes(model: LoopedModel, choices: Mapping[str, Choice]) -> list[str]:
+def _notes(model: LoopedModel, choices: Mapping[str, Choice], depths: Mapping[str, Tensor]) -> list[str]:
+    """Return what a reader of the table must know.
+
+    Args:
+        model: The model.
+        choices: Threshold of each exit.
+        depths: ``[N]`` int64 of each exit that depends on the sequence, the loops that each timed sequence ran.
+    """
     notes = [
         f"{name}: no threshold keeps the perplexity within the bound, so no sequence stops early"
         for name, choice in choices.items()
         if choice.chosen.threshold == NEVER
     ]
+    for name, depth_N in depths.items():
+        stops = depth_N.unique().tolist()
+        if len(stops) == 1 and choices[name].chosen.threshold != NEVER:
+            notes.append(
+                f"{name}: all {len(depth_N)} sequences stop after loop {stops[0]}, so the exit acts as a fixed depth "
+                f"of {stops[0]}; try another exit or a larger tolerance"
+            )
     if not model.depth_free:
         notes.append(
             "a component of this model depends on the number of loops run: the state of a sequence that stops "

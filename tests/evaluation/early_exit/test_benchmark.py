@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from loopkit.components.exit import Depth, Exit, GateCdf, LogitMargin, StateDelta
 from loopkit.data import prepare
@@ -17,7 +18,7 @@ from loopkit.evaluation import ModelSource, TrainedDepths
 from loopkit.evaluation.early_exit.benchmark import exit_benchmark
 from loopkit.evaluation.early_exit.timing import ContenderTiming, Scored, race
 from loopkit.evaluation.settings import ExitBenchmarkSettings
-from loopkit.loop import Loops
+from loopkit.loop import Loops, Trajectory
 
 MakeCase = Callable[..., Any]
 TRAINED = TrainedDepths(4, 4, 4.0)
@@ -85,6 +86,20 @@ def test_lowest_and_highest_threshold(make_case: MakeCase) -> None:
     assert exit["ppl_change"] == 0.0
     assert exit["core_sequences"] == 24
     assert "no sequence stops early" in never["notes"][0]
+
+
+class AlwaysReady(LogitMargin):
+    """Gives every token the same score."""
+
+    def score(self, t: Trajectory, k: int) -> Tensor:
+        return torch.ones(t.batch.tokens.shape)
+
+
+def test_exit_with_one_depth_is_noted(make_case: MakeCase) -> None:
+    record = run(make_case(), {"depth": Depth(), "ready": AlwaysReady()}, tolerance=1e9)
+    assert record["exits"]["ready"]["exits_by_loop"] == [6, 0, 0, 0]
+    (note,) = record["notes"]
+    assert note.startswith("ready: all 6 sequences stop after loop 1, so the exit acts as a fixed depth of 1")
 
 
 def test_stopped_sequences_leave_the_core(make_case: MakeCase) -> None:
