@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from loopkit.data import Prepared
-from loopkit.evaluation import completions_of, results_of, write_result
+from loopkit.evaluation import completions_of, evaluate, results_of, write_result
+from loopkit.evaluation.context import get_split
 from loopkit.evaluation.result import ModelSource
 from loopkit.evaluation.settings import EvaluationSettings, generates
 from loopkit.evaluation.shards import ALONE, EvaluationShard, can_be_shared
@@ -40,20 +43,35 @@ class EvaluationHook:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.engine, self.process = engine, process
         self.settings = settings_in_training(recipe)
-        self.trained = trained_depths(recipe, depth_free=engine.module.model.depth_free)
+        self.trained = trained_depths(recipe, engine.module.model)
 
     def __call__(self, step: int) -> None:
         """Evaluate after an optimizer step, if the recipe has tasks or probes."""
-        if not has_evaluation(self.recipe):
-            return
+        if has_evaluation(self.recipe):
+            self._on_every_rank(partial(self._evaluate, step))
+
+    def rehearse(self) -> None:
+        """Evaluate the first piece of text after one loop, and store nothing.
+
+        Two tasks or probes that use one name for different figures are thus reported before the first step, even if
+        their registrations do not list their figures and ``validate`` therefore cannot compare them.
+
+        Raises:
+            UserError: If two tasks or probes use one name.
+        """
+        components = [*self.settings.tasks.values(), *self.settings.probes.values()]
+        if len(components) > 1 and any("figures" not in spec.traits and not generates(spec) for spec in components):
+            self._on_every_rank(self._evaluate_first_piece)
+
+    def _on_every_rank(self, evaluate_shard: Callable[[EvaluationShard], None]) -> None:
         shared = self.process.world > 1 and can_be_shared(self.settings)
         # under ZeRO-3 all ranks take part in every forward pass
         in_step = self.engine.stage == 3
         try:
             if shared:
-                self._evaluate(step, EvaluationShard(self.process.rank, self.process.world, in_step))
+                evaluate_shard(EvaluationShard(self.process.rank, self.process.world, in_step))
             elif self.process.first or in_step:
-                self._evaluate(step, ALONE)
+                evaluate_shard(ALONE)
         finally:
             self.process.barrier()
 
@@ -64,9 +82,14 @@ class EvaluationHook:
         # the first rank decides: other machines may not see the file yet, and all ranks must agree
         return self.process.any(self.process.first and bool(results_of(self.folder, step)))
 
-    def _evaluate(self, step: int, shard: EvaluationShard) -> None:
-        from loopkit.evaluation import evaluate
+    def _evaluate_first_piece(self, shard: EvaluationShard) -> None:
+        store = get_split(self.prepared, self.settings.split).store
+        scored = {name: spec for name, spec in self.settings.tasks.items() if not generates(spec)}
+        config = replace(self.settings, tasks=scored, max_tokens=store.shortest_prefix, batch=1)
+        settings = replace(EvaluationSettings.from_recipe(self.recipe, depths=[1]), config=config)
+        evaluate(self.engine.module.model, self.prepared, settings, trained=self.trained, shard=shard)
 
+    def _evaluate(self, step: int, shard: EvaluationShard) -> None:
         # under ZeRO-3 the ranks must do the same work, which saved completions of one rank would prevent
         saves_completions = self.process.first and self.engine.stage != 3
         result = evaluate(

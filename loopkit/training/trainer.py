@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,9 @@ class Trainer:
         return None
 
     def _train(self, signals: Signals, log: MetricsLog) -> None:
+        if self.state.step == 0:
+            with self._evaluating("the trial evaluation", signals):
+                self.evaluation.rehearse()
         if self.checkpoints.newest is None:  # a rewind needs a checkpoint from the first step on
             self.checkpoints.save(self.state)
         if self.state.step > 0 and not self.evaluation.is_done(self.state.step):
@@ -205,16 +209,24 @@ class Trainer:
         step, every = self.state.step, self.recipe.evaluate.every
         if step != self.plan.num_steps and (every is None or step % every != 0):
             return
+        with self._evaluating(f"the evaluation of step {step}", signals):
+            self.evaluation(step)
+        if (metrics := self.checkpoints.update_best(step)) is not None:
+            self.trackers.log(step, {"eval": metrics})
+
+    @contextmanager
+    def _evaluating(self, what: str, signals: Signals) -> Iterator[None]:
+        """Pause training for an evaluation, and leave if a signal stopped it."""
         generators = rng.capture(self.process.device)
         stopped = False
         try:
             with (
-                self._explain_memory(f"the evaluation of step {step}", "try a smaller evaluate.batch"),
+                self._explain_memory(what, "try a smaller evaluate.batch"),
                 self.watchdog.paused(),
                 # ranks that share an evaluation must leave it together
                 signals.stopping_evaluation() if self.process.world == 1 else nullcontext(),
             ):
-                self.evaluation(step)
+                yield
         except EvaluationStopped:
             stopped = True
         finally:
@@ -222,8 +234,6 @@ class Trainer:
             rng.restore(generators, self.process.device)
         if self.process.any(stopped):
             self._leave(signals)
-        if (metrics := self.checkpoints.update_best(step)) is not None:
-            self.trackers.log(step, {"eval": metrics})
 
     def _leave(self, signals: Signals) -> None:
         """Save a checkpoint and raise ``Interrupted``."""

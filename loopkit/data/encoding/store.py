@@ -199,6 +199,12 @@ class TokenStore:
         """Return the number of tokens before each piece, and the total: int64 ``[pieces + 1]``."""
         return np.concatenate([[0], np.cumsum(self._marks[:, 0], dtype=np.int64)])
 
+    @property
+    def shortest_prefix(self) -> int:
+        """Number of tokens of the shortest prefix that ends between two pieces and has a token to predict."""
+        boundaries = self.boundaries()
+        return int(boundaries[min(int(np.searchsorted(boundaries, 2)), len(boundaries) - 1)])
+
     def mark(self, pieces: int) -> PrefixCounts:
         """Return the counts of the first ``pieces`` pieces."""
         totals = self._marks[:pieces].sum(axis=0, dtype=np.int64)
