@@ -72,7 +72,7 @@ class RawReadout(Readout):
         return h
 
 
-@register("readout", "final_only", paper="arXiv:2606.24898")
+@register("readout", "final_only", paper="arXiv:2606.24898", uses_at=True)
 class FinalOnlyReadout(Readout):
     """Normalise the last loop alone.
 

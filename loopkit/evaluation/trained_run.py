@@ -50,7 +50,7 @@ class TrainedRun:
 
     def trained_as(self, read_as: ReadAs) -> TrainedDepths:
         """Return the supervised depths of training, for a given way of reading loops."""
-        return trained_depths(self.recipe, depth_free=self.model.depth_free, read_as=read_as)
+        return trained_depths(self.recipe, self.model, read_as)
 
     @property
     def depths(self) -> list[int]:
@@ -142,29 +142,34 @@ def _task_overrides(tasks: Sequence[str], recipe: Recipe) -> list[str]:
     return removals + additions
 
 
-def trained_depths(recipe: Recipe, *, depth_free: bool = True, read_as: ReadAs = "depth") -> TrainedDepths:
+def trained_depths(recipe: Recipe, model: LoopedModel, read_as: ReadAs = "depth") -> TrainedDepths:
     """Return the depths that a recipe trains, for a given way of reading loops.
 
-    If the loop does not depend on its length, every loop that a training step supervises is a trained depth.
-    Otherwise loop k of a run of k differs from loop k of a longer run. Read as the last loop, depth k is trained if
-    steps of k loops supervise their last loop; read as in training, if steps of the maximum number of loops supervise
-    loop k.
+    A depth is trained if training supervised the loop that the evaluation reads: after a pass of as many loops, if the
+    loop depends on the length of its pass (``uses_total``); as the last loop or not, if the readout reads the last
+    loop differently (``uses_at``); and in any pass otherwise.
 
     Args:
         recipe: The resolved recipe.
-        depth_free: Whether the model's loop is independent of the number of loops.
+        model: States which of these it depends on.
         read_as: How the evaluation reads loops.
     """
     schedule: Schedule = recipe.train.schedule.build()
     supervision: Supervision = recipe.objective.supervision.build()
     min_loops, max_loops = schedule.bounds
     first = min(supervision.loops(min_loops))
-    if depth_free:
-        depths = {loop for total in range(min_loops, max_loops + 1) for loop in supervision.loops(total)}
+    supervised = [
+        (loop, total) for total in range(min_loops, max_loops + 1) for loop in supervision.loops(total)
+    ]  # each loop with the number of loops of its pass
+    as_last = {loop for loop, total in supervised if loop == total}
+    if model.depth_free and not model.reads_last_differently:
+        depths = {loop for loop, _ in supervised}
     elif read_as == "depth":
-        depths = {total for total in range(min_loops, max_loops + 1) if total in supervision.loops(total)}
+        depths = as_last
+    elif model.depth_free:
+        depths = {loop for loop, total in supervised if loop < total} | (as_last & {max_loops})
     else:
-        depths = set(supervision.loops(max_loops))
+        depths = {loop for loop, total in supervised if total == max_loops}
     is_range = depths == set(range(first, max_loops + 1))
     return TrainedDepths(first, max_loops, schedule.mean, None if is_range else tuple(sorted(depths)))
 

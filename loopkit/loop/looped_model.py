@@ -41,6 +41,7 @@ class LoopedModelProtocol(Protocol):
         max_loops: Most loops in training.
         max_depth: Most loops the model can run at all; ``None``: any number.
         depth_free: No value inside the loop depends on the number of loops run, so one pass serves every depth.
+        reads_last_differently: The readout reads a loop differently when it is the last one.
         head: ``head(z)`` gives logits ``[..., V]``, ``head(z, labels)`` the negative log-likelihood ``[...]``.
         injection: ``injection(c, e, step)`` gives the input of the core.
         core: ``core(u, step)`` gives the state ``s_k``.
@@ -55,6 +56,7 @@ class LoopedModelProtocol(Protocol):
     max_loops: int
     max_depth: int | None
     depth_free: bool
+    reads_last_differently: bool
     head: Any
     injection: Any
     core: Any

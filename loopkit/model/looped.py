@@ -82,7 +82,8 @@ class LoopedModel(nn.Module):
         tie(self, self.ties)
         limits = [limit for part in self.modules() if (limit := getattr(part, "max_depth", None)) is not None]
         self.max_depth: int | None = min(limits, default=None)
-        self.depth_free = not any(_uses_total(part) for part in self.modules())
+        self.depth_free = not any(_has_trait(part, "uses_total") for part in self.modules())
+        self.reads_last_differently = any(_has_trait(part, "uses_at") for part in self.modules())
 
     def run(
         self,
@@ -229,6 +230,6 @@ class LoopedModel(nn.Module):
                 block.compile(backend=backend)
 
 
-def _uses_total(part: nn.Module) -> bool:
+def _has_trait(part: nn.Module, trait: str) -> bool:
     registration = getattr(type(part), "registration", None)
-    return registration is not None and bool(registration.traits.get("uses_total", False))
+    return registration is not None and bool(registration.traits.get(trait, False))

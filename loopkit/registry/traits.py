@@ -57,6 +57,12 @@ TRAITS = {
         "and `train.loops_per: sequence` is refused.",
         IN_LOOP,
     ),
+    "uses_at": Trait(
+        "bool",
+        "It reads a loop differently when that loop is the last one (`k == at`). A depth then counts as trained only "
+        "if training read it in the same way.",
+        ("readout",),
+    ),
     "causal": Trait(
         'True, False, "evaluation"',
         "Whether no token depends on a later one: always (the default), never, or in evaluation only.",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,25 +209,31 @@ def test_depths_read_as_trained_share_the_trained_pass(make_case: MakeCase) -> N
 
 
 @pytest.mark.parametrize(
-    ("supervision", "schedule", "depth_free", "read_as", "expected"),
+    ("supervision", "schedule", "depends_on", "read_as", "expected"),
     [
-        ("per_loop", "{type: fixed, loops: 4}", True, "depth", [1, 2, 3, 4]),
-        ("terminal", "{type: uniform, min: 2, max: 4}", True, "depth", [2, 3, 4]),
-        ("{type: last_n, n: 2}", "{type: fixed, loops: 4}", True, "trained", [3, 4]),
-        ("per_loop", "{type: fixed, loops: 4}", False, "depth", [4]),
-        ("per_loop", "{type: fixed, loops: 4}", False, "trained", [1, 2, 3, 4]),
-        ("terminal", "{type: uniform, min: 2, max: 4}", False, "depth", [2, 3, 4]),
-        ("terminal", "{type: uniform, min: 2, max: 4}", False, "trained", [4]),
-        ("{type: last_n, n: 2}", "{type: uniform, min: 2, max: 4}", False, "trained", [3, 4]),
+        ("per_loop", "{type: fixed, loops: 4}", "nothing", "depth", [1, 2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", "nothing", "depth", [2, 3, 4]),
+        ("{type: last_n, n: 2}", "{type: fixed, loops: 4}", "nothing", "trained", [3, 4]),
+        ("per_loop", "{type: fixed, loops: 4}", "total", "depth", [4]),
+        ("per_loop", "{type: fixed, loops: 4}", "total", "trained", [1, 2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", "total", "depth", [2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", "total", "trained", [4]),
+        ("{type: last_n, n: 2}", "{type: uniform, min: 2, max: 4}", "total", "trained", [3, 4]),
+        ("per_loop", "{type: fixed, loops: 4}", "at", "depth", [4]),
+        ("per_loop", "{type: fixed, loops: 4}", "at", "trained", [1, 2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", "at", "depth", [2, 3, 4]),
+        ("terminal", "{type: uniform, min: 2, max: 4}", "at", "trained", [4]),
+        ("{type: last_n, n: 2}", "{type: uniform, min: 2, max: 4}", "at", "trained", [1, 2, 3, 4]),
     ],
 )
 def test_only_depths_read_as_trained_are_marked(
-    supervision: str, schedule: str, depth_free: bool, read_as: Any, expected: list[int], root: Path
+    supervision: str, schedule: str, depends_on: str, read_as: Any, expected: list[int], root: Path
 ) -> None:
-    """If the loop depends on its length, only runs of k train loop k of a run of k."""
+    """The loop depends on the length of its pass, its readout on whether it is the last, or neither does."""
     overrides = [f"objective.supervision={supervision}", f"train.schedule={schedule}"]
     recipe = load_recipe(root / "recipes" / "wikitext_44m_raw.yaml", ["smoke"], overrides)
-    trained = trained_depths(recipe, depth_free=depth_free, read_as=read_as)
+    model: Any = SimpleNamespace(depth_free=depends_on != "total", reads_last_differently=depends_on == "at")
+    trained = trained_depths(recipe, model, read_as)
     assert [depth for depth in range(1, 9) if trained.covers(depth)] == expected
     assert trained.max == 4
     assert format_trained(trained.to_json()) == format_depths(expected)

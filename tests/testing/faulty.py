@@ -326,6 +326,14 @@ class DependsOnTheTotal(Readout):
         return h * k / at
 
 
+@register("readout", "unstated_last_loop")
+class UnstatedLastLoop(Readout):
+    """Halves the last loop without stating uses_at."""
+
+    def forward(self, h: Tensor, k: int, at: int) -> Tensor:
+        return h / 2 if k == at else h
+
+
 @register("carry", "depends_on_the_length")
 class DependsOnTheLength(Carry):
     """Scales by the time of the loop without stating uses_total."""

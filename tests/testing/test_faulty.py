@@ -34,6 +34,7 @@ FAULTS: list[tuple[type, str, str]] = [
     (faulty.NotOnMeta, "meta", "does not build on meta"),
     (faulty.LosesState, "save and load", "saved weights do not contain its whole state"),
     (faulty.DependsOnTheTotal, "depth", "depends on the number of loops"),
+    (faulty.UnstatedLastLoop, "last loop", "depends on whether it is the last one"),
     (faulty.DependsOnTheLength, "depth", "depends on the number of loops"),
     (faulty.UnsetParameter, "first weights", "parameters or buffers that nothing sets"),
     (faulty.NarrowsTheStream, "autocast", "narrows the stream"),

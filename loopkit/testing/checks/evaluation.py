@@ -181,6 +181,23 @@ def depth(subject: ComponentUnderTest) -> None:
             raise Violation("the result of a loop depends on the number of loops", seen, hint)
 
 
+@rule("last loop", ("readout",), after=(*BEFORE, "depth"))
+@torch.no_grad()
+def last_loop(subject: ComponentUnderTest) -> None:
+    """The readout reads the last loop as it reads that loop in a longer pass, or its registration states uses_at."""
+    model = default_model(subject)
+    if model.reads_last_differently:
+        raise NotChecked("its registration states uses_at")
+    if not model.depth_free:
+        raise NotChecked("its registration states uses_total")
+    t = run_model(model, random_batch(rows=2), Loops.fixed(LOOPS))
+    for k in range(1, LOOPS):
+        if (gap := difference(t.logits(k, at=k), t.logits(k, at=LOOPS))) > TOLERANCE:
+            seen = f"loop {k} read as the last differs from loop {k} of {LOOPS} by {gap:.1e}"
+            hint = "look for a use of `at`; state @register(..., uses_at=True) if it is intended"
+            raise Violation("the result of a loop depends on whether it is the last one", seen, hint)
+
+
 @rule("save and load", MODULES, after=(*BEFORE, "only tallies change"))
 def save_and_load(subject: ComponentUnderTest) -> None:
     """After some training, saved weights contain its whole state."""
