@@ -63,6 +63,11 @@ TRAITS = {
         "if training read it in the same way.",
         ("readout",),
     ),
+    "stops": Trait(
+        "bool",
+        "It may end the loops of a sequence in training (`stop`). `validate` then requires `train.backprop: all`.",
+        ("gate",),
+    ),
     "causal": Trait(
         'True, False, "evaluation"',
         "Whether no token depends on a later one: always (the default), never, or in evaluation only.",

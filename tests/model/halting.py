@@ -38,7 +38,9 @@ class _Linear(Gate):
         return widen(self.linear(s).squeeze(-1)) + self.bias
 
 
-@register("gate", "ponder", paper="arXiv:2107.05407", provides={"gate"}, noise="training", causal="evaluation")
+@register(
+    "gate", "ponder", paper="arXiv:2107.05407", provides={"gate"}, noise="training", causal="evaluation", stops=True
+)
 class PonderGate(_Linear):
     """Stops are drawn in training.
 
@@ -56,7 +58,7 @@ class PonderGate(_Linear):
         return drawn_B < halting_B(t, k)
 
 
-@register("gate", "act", paper="arXiv:1603.08983", provides={"gate"}, causal="evaluation")
+@register("gate", "act", paper="arXiv:1603.08983", provides={"gate"}, causal="evaluation", stops=True)
 class ActGate(_Linear):
     """A sequence stops once its probabilities add up.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from loopkit.errors import UserError
 from loopkit.loop import Loops, Trajectory
 from loopkit.model import LoopedModel, build_model
 from loopkit.objective import Objective
-from loopkit.recipe import component
+from loopkit.recipe import RecipeError, component, load_recipe
 from loopkit.registry.catalog import catalog
 from loopkit.testing import NotChecked, cases
 from loopkit.training.step.metrics import Counts, StepMetrics
@@ -82,6 +83,14 @@ def test_evaluation_runs_every_loop() -> None:
     built = model({"type": "ponder", "bias": 99.0})
     assert built.run(batch(), Loops.fixed(LOOPS)).depth.tolist() == [1, 1, 1]
     assert built.eval().run(batch(), Loops.fixed(LOOPS)).depth is None
+
+
+@pytest.mark.parametrize(("backprop", "valid"), [("2", False), ("4", False), ("all", True)])
+def test_validate_refuses_truncated_backprop(backprop: str, valid: bool, root: Path) -> None:
+    overrides = [f"plugins=[{halting.__file__}]", "model.gate=ponder", f"train.backprop={backprop}"]
+    expected = r"train\.backprop: gate 'ponder' may end a sequence in any loop"
+    with nullcontext() if valid else pytest.raises(RecipeError, match=expected):
+        load_recipe(root / "recipes" / "wikitext_44m_raw.yaml", ["smoke"], overrides)
 
 
 def test_truncated_backprop_is_refused() -> None:

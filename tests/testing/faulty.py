@@ -83,7 +83,7 @@ class FalseTrainingNoise(Start):
         return e
 
 
-@register("gate", "stops_at_random", provides={"gate"})
+@register("gate", "stops_at_random", provides={"gate"}, stops=True)
 class StopsAtRandom(Gate):
     """Stops sequences by torch's global random state."""
 
@@ -96,6 +96,11 @@ class StopsAtRandom(Gate):
 
     def stop(self, t: Trajectory, k: int) -> Tensor:
         return torch.rand(len(t.batch)) < 0.5
+
+
+@register("gate", "unstated_stop", provides={"gate"})
+class UnstatedStop(StopsAtRandom):
+    """Stops sequences without stating stops."""
 
 
 @register("injection", "forgets_streams")

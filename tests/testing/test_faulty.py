@@ -16,6 +16,7 @@ FAULTS: list[tuple[type, str, str]] = [
     (faulty.IgnoresItsSeed, "seed", "result does not follow from the seed"),
     (faulty.FalseTrainingNoise, "seed", 'states noise="training"'),
     (faulty.StopsAtRandom, "stops", "decisions do not follow from the seed"),
+    (faulty.UnstatedStop, "stops", "registration and its stop method disagree"),
     (faulty.ForgetsStreams, "streams", "fails with a state that has streams"),
     (faulty.UnusedParameter, "gradient", r"no gradient reaches parameter '.*mlp\.up\.weight'"),
     (faulty.WrongShape, "shape", r"wrong shape\n  seen: \[3, 12, 32\], not \[3, 12, 16\]"),

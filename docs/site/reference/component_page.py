@@ -17,6 +17,7 @@ TRAITS = {
     "provides": "provides",
     "lacks": "does not allow",
     "uses_total": "depends on the total number of loops",
+    "stops": "may end sequences in training",
     "uses_at": "reads the last loop differently",
     "scale_invariant": "invariant to the scale of the state",
     "causal": "causal",

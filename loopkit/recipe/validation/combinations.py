@@ -141,6 +141,14 @@ def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         yield _problem(walk, path, message, f"{most} or less, or all", ("train", "schedule", str(option)))
 
 
+def _stopping_gate(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
+    """Whether a sequence ends in the last loops is not known before they run, so truncation has no fixed place."""
+    path, gate = ("train", "backprop"), walk.chosen.get(("model", "gate"))
+    if gate is not None and gate.traits.get("stops") and isinstance(backprop := _at(values, path), int):
+        message = f"gate '{gate.name}' may end a sequence in any loop, so all loops must carry gradient, not {backprop}"
+        yield _problem(walk, path, message, "all", ("model", "gate"))
+
+
 def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     """Sequences of unequal depth share one pass, whose number of loops is that of the deepest."""
     path = ("train", "loops_per")
@@ -267,6 +275,7 @@ RULES: tuple[Rule, ...] = (
     _needs,
     _most_loops,
     _backprop,
+    _stopping_gate,
     _loops_per,
     _micro_batch,
     _deepspeed,

@@ -32,6 +32,10 @@ def provides_a_gate(subject: ComponentUnderTest) -> None:
 def stops(subject: ComponentUnderTest) -> None:
     """In training it decides for each sequence whether to stop, by the seed, without fewer core calls."""
     model = default_model(subject).train()
+    if model.stops != bool(subject.traits.get("stops", False)):
+        seen = f"it {'overrides' if model.stops else 'does not override'} stop()"
+        hint = f"state @register(..., stops={model.stops}), so that validate refuses truncated backpropagation"
+        raise Violation("its registration and its stop method disagree", seen, hint)
     if not model.stops:
         raise NotChecked("it does not stop sequences in training")
     calls: list[int] = []
