@@ -69,6 +69,30 @@ def keep_plugin_files(folder: RunFolder, recipe: Recipe) -> None:
             copy.write_bytes(file.read_bytes())
 
 
+def copy_of(folder: RunFolder, file: Path, origins: Iterable[str]) -> Path | None:
+    """Return the run's copy of a plugin file, in the version that a checkpoint was trained with.
+
+    Args:
+        folder: The run.
+        file: The plugin file, which may be missing.
+        origins: The recorded origins of the checkpoint's components.
+    """
+    digests = _recorded_digests(file, origins)
+    copies = sorted(folder.plugins.glob(f"{file.stem}-*.py"))
+    trained = [copy for copy in copies if copy.stem.rpartition("-")[2] in digests]
+    candidates = trained if digests else copies
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def is_version_of(file: Path, recorded: Path, origins: Iterable[str]) -> bool:
+    """Whether a file has the name of a recorded plugin file, or the content that a checkpoint was trained with."""
+    return file.exists() and (file.name == recorded.name or _digest(file) in _recorded_digests(recorded, origins))
+
+
+def _recorded_digests(file: Path, origins: Iterable[str]) -> set[str]:
+    return {digest for name, digest in map(_split, origins) if Path(name).name == file.name}
+
+
 def _plugin_files(recipe: Recipe) -> Iterator[Path]:
     """The files that the recipe names, and those of its components, loopkit's own left out."""
     schemas = [spec.schema for spec in recipe.specs.values()]

@@ -17,7 +17,7 @@ from loopkit.registry import KINDS
 from loopkit.registry.catalog import catalog
 from loopkit.runs.checkpoint import STATE, Checkpoint
 from loopkit.runs.folder import RunFolder
-from loopkit.runs.plugin_files import changed_components, is_file, provider
+from loopkit.runs.plugin_files import changed_components, copy_of, is_file, is_version_of, provider
 from loopkit.runs.provenance import read_provenance
 
 
@@ -44,22 +44,51 @@ def load_resolved(
         file: The recipe.
         checkpoint: The one that is to be loaded.
         overrides: Changes to it.
-        plugins: Files with further components, in addition to those of the run.
+        plugins: Files with further components, in addition to those of the run. A file with the name or the content
+            of a missing one replaces it.
 
     Warns:
-        UserWarning: If the file of a component is no longer the one that the checkpoint was trained with.
+        UserWarning: If the file of a component is no longer the one that the checkpoint was trained with, or is missing
+            and the copy in the run folder is used.
 
     Raises:
         RecipeError: With every problem; a component that is not there is named with the package that brought it.
     """
     brought = recorded_origins(checkpoint)
+    recorded = [Path(name) for name in read_file(file).plain().get("plugins") or ()]
+    replacements = _replace_missing(recorded, plugins, brought, RunFolder(file.parent))
+    if replacements:
+        paths = [str(replacements.get(path, path)) for path in recorded]
+        overrides = (*overrides, f"plugins={json.dumps(paths)}")
+        plugins = [path for path in plugins if path.resolve() not in replacements.values()]
     try:
         recipe = load_recipe(file, overrides=overrides, plugins=plugins, saved=True)
     except RecipeError as error:
         raise RecipeError([_with_origin(problem, brought, file) for problem in error.problems]) from None
     for change in changed_components(brought, recipe.specs.values()):
         warnings.warn(f"a plugin has changed since training: {change}{_copies(file)}", stacklevel=1)
+    if replacements:  # where a plugin file lies is not part of the recipe's identity
+        restored = {str(new): str(old) for old, new in replacements.items()}
+        values = {**recipe.values, "plugins": [restored.get(path, path) for path in recipe.values["plugins"]]}
+        recipe = replace(recipe, values=values)
     return recipe
+
+
+def _replace_missing(
+    recorded: Sequence[Path], given: Sequence[Path], brought: Mapping[str, str], folder: RunFolder
+) -> dict[Path, Path]:
+    """Find a file for each missing plugin file of a run: one of the command line, else the copy in the run folder."""
+    replacements = {}
+    for path in recorded:
+        if path.exists():
+            continue
+        for file in given:
+            if is_version_of(file, path, brought.values()):
+                replacements[path] = file.resolve()
+        if path not in replacements and (copy := copy_of(folder, path, brought.values())) is not None:
+            replacements[path] = copy
+            warnings.warn(f"plugin file {path} is missing; its copy {copy} is used", stacklevel=2)
+    return replacements
 
 
 def is_run_of(folder: RunFolder, recipe: Recipe) -> bool:
@@ -95,7 +124,7 @@ def _copies(file: Path) -> str:
 def _with_origin(problem: Problem, brought: Mapping[str, str], file: Path) -> Problem:
     """The problem, with where the component comes from if it is one that is not installed."""
     if problem.path == ("plugins",):
-        return replace(problem, hint=f"put the file back: the run was made with it{_copies(file)}")
+        return replace(problem, hint=f"put the file back, or pass its new path with --plugins{_copies(file)}")
     for name, origin in brought.items():
         kind, _, component = name.partition(" ")
         missing = kind in KINDS and component.rpartition(":")[2] not in catalog().names(kind)

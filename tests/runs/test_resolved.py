@@ -7,22 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.recipe import RecipeError, load_recipe, yaml_text
+from loopkit.recipe import Recipe, RecipeError, load_recipe, yaml_text
 from loopkit.registry.catalog import catalog
 from loopkit.runs.checkpoint import STATE, Checkpoint
-from loopkit.runs.plugin_files import changed_components
+from loopkit.runs.folder import RunFolder
+from loopkit.runs.plugin_files import changed_components, keep_plugin_files
 from loopkit.runs.provenance import origins
 from loopkit.runs.resolved import load_resolved, recorded_origins
 from tests.registry.test_catalog import SOURCE, install
 
 
-def written(folder: Path, **options: object) -> tuple[Path, Checkpoint]:
+def written(folder: Path, **options: object) -> tuple[Path, Checkpoint, Recipe]:
     """What a run with a readout of a plugin leaves, as far as it is looked at here."""
     recipe = load_recipe("wikitext_44m_raw", overrides=["model.readout=loud"], **options)  # type: ignore[arg-type]
     file = folder / "resolved.yaml"
     file.write_text(recipe.to_yaml())
     (folder / STATE).write_text(json.dumps({"components": origins(recipe.specs.values())}))
-    return file, Checkpoint(folder, 1)
+    return file, Checkpoint(folder, 1), recipe
 
 
 def test_a_missing_package_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +31,7 @@ def test_a_missing_package_is_named_with_its_version(tmp_path: Path, monkeypatch
         installed.syspath_prepend(tmp_path)
         catalog.cache_clear()
         install(tmp_path, "mine_loud", "loud", SOURCE.format(name="loud"))
-        file, checkpoint = written(tmp_path)
+        file, checkpoint, _ = written(tmp_path)
         assert load_resolved(file, checkpoint).model.readout.name == "loud"
     catalog.cache_clear()
     assert recorded_origins(checkpoint)["readout loud"].startswith("mine_loud 1.2 (sha256 ")
@@ -44,14 +45,14 @@ def test_a_missing_package_is_named_with_its_version(tmp_path: Path, monkeypatch
 def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
     plugin = tmp_path / "loud.py"
     plugin.write_text(SOURCE.format(name="loud"))
-    file, checkpoint = written(tmp_path, plugins=[plugin])
+    file, checkpoint, _ = written(tmp_path, plugins=[plugin])
     origin = recorded_origins(checkpoint)["readout loud"]
     assert origin.startswith(f"{plugin} (sha256 ")
     assert load_resolved(file, checkpoint, ["seed=3"]).seed == 3
     plugin.unlink()
     with pytest.raises(RecipeError, match=r"loud\.py: cannot be read") as caught:
         load_resolved(file, checkpoint)
-    assert "put the file back" in str(caught.value)
+    assert "put the file back, or pass its new path with --plugins" in str(caught.value)
 
 
 def test_other_problems_stay_as_they_are(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_changed_plugin_file_is_warned_about(tmp_path: Path, recwarn: pytest.W
     """A file that was moved is the same file; another content is told, with both hashes, and where the old one is."""
     plugin = tmp_path / "loud.py"
     plugin.write_text(SOURCE.format(name="loud"))
-    file, checkpoint = written(tmp_path, plugins=[plugin])
+    file, checkpoint, _ = written(tmp_path, plugins=[plugin])
     load_resolved(file, checkpoint)
     moved = plugin.rename(tmp_path / "elsewhere.py")
     load_resolved(file, checkpoint, [f"plugins=[{moved}]"])
@@ -95,8 +96,39 @@ def test_a_changed_plugin_file_is_warned_about(tmp_path: Path, recwarn: pytest.W
         load_resolved(file, checkpoint)
     assert f"the files of training are in {tmp_path / 'plugins'}" in str(told[0].message)
     plugin.unlink()
-    with pytest.raises(RecipeError, match=r"put the file back: .*; the files of training are in"):
+    with pytest.raises(RecipeError, match=r"put the file back, .* --plugins; the files of training are in"):
         load_resolved(file, checkpoint)
+
+
+@pytest.mark.parametrize("name", ["loud.py", "renamed.py"])
+def test_moved_plugin_file_is_passed_by_path(name: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    plugin = tmp_path / "loud.py"
+    plugin.write_text(SOURCE.format(name="loud"))
+    file, checkpoint, before = written(tmp_path, plugins=[plugin])
+    (tmp_path / "moved").mkdir()
+    moved = plugin.rename(tmp_path / "moved" / name)
+    after = load_resolved(file, checkpoint, ["seed=3"], [moved])
+    assert after.model.readout.schema.file == moved
+    assert after.seed == 3
+    assert load_resolved(file, checkpoint, (), [moved]).hash == before.hash
+    assert not recwarn.list
+
+
+def test_missing_plugin_file_is_read_from_the_run(tmp_path: Path) -> None:
+    """The run keeps a copy of each version; the checkpoint states the one that it was trained with."""
+    plugin = tmp_path / "loud.py"
+    folder = RunFolder(tmp_path)
+    plugin.write_text(SOURCE.format(name="loud") + "# an earlier version\n")
+    keep_plugin_files(folder, written(tmp_path, plugins=[plugin])[2])
+    plugin.write_text(SOURCE.format(name="loud"))
+    file, checkpoint, recipe = written(tmp_path, plugins=[plugin])
+    keep_plugin_files(folder, recipe)
+    plugin.unlink()
+    with pytest.warns(UserWarning, match=r"plugin file .*loud\.py is missing; its copy .* is used") as caught:
+        loaded = load_resolved(file, checkpoint)
+    assert len(caught) == 1
+    assert loaded.hash == recipe.hash
+    assert loaded.model.readout.schema.file.read_text() == SOURCE.format(name="loud")
 
 
 @pytest.mark.parametrize(
