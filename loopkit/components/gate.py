@@ -38,7 +38,7 @@ class Gate(nn.Module):
         Asked after each loop but the last, in training alone: in evaluation an ``exit`` decides. A sequence that ended
         is computed no further, shows its last state in later loops, and counts in the loops that it ran (``t.ran``).
         The pass still has ``t.loops.total`` loops, of one sequence where none is left, so that ranks stay in step. All
-        loops must carry gradient (``train.backprop: all``). Random numbers come from ``t.noise``.
+        loops must carry gradient (``train.backprop: all``). Random numbers come from ``t.loop_noise(k)``.
 
         Args:
             t: The pass, which has run ``k`` loops: ``t.gate(j)``, ``t.state(j)``, ``t.readout(j)`` for ``j <= k``.

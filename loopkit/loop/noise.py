@@ -36,7 +36,8 @@ class Noise:
 
     def fold(self, number: int | Tensor) -> Noise:
         """An independent stream, such as that of loop ``number``: one for all, or ``[B]`` int64."""
-        stream = self.stream + GOLDEN * (number + 1)
+        offset = GOLDEN * (number + 1)
+        stream = self.stream + (offset if isinstance(offset, Tensor) else _signed(offset))
         return replace(self, stream=mix(stream) if isinstance(stream, Tensor) else _mix_int(stream))
 
     def rows(self, index: Tensor) -> Noise:
@@ -85,5 +86,10 @@ def _mix_int(x: int) -> int:
     x &= 2**64 - 1
     x = ((x ^ (x >> 30)) * (_MIX_1 & (2**64 - 1))) & (2**64 - 1)
     x = ((x ^ (x >> 27)) * (_MIX_2 & (2**64 - 1))) & (2**64 - 1)
-    x ^= x >> 31
+    return _signed(x ^ (x >> 31))
+
+
+def _signed(x: int) -> int:
+    """A Python integer modulo 2**64, in the range of int64."""
+    x &= 2**64 - 1
     return x - 2**64 if x >= 2**63 else x

@@ -218,14 +218,8 @@ class Trajectory:
     def context(
         self, k: int, c: Tensor, *, rows: Tensor | None = None, records: dict[str, Tensor] | None = None
     ) -> Step:
-        """Build the ``Step`` of loop ``k``.
-
-        Random numbers are keyed by the sequence's own count of loops, because a sequence with fewer loops starts later
-        the deeper its micro-batch runs.
-        """
-        counts = self.loops.per_sequence
-        idle = 0 if counts is None or k == 0 else self.loops.total - counts.to(self.batch.device)
-        noise = self.noise.fold(k - idle)
+        """Build the ``Step`` of loop ``k``."""
+        noise = self.loop_noise(k)
         positions, tokens, e = self.batch.positions, self.batch.tokens, self.e
         if rows is not None:
             noise, positions, tokens, e = noise.rows(rows), positions[rows], tokens[rows], e[rows]
@@ -245,6 +239,18 @@ class Trajectory:
             keys=noise.tokens() if self.model.training else None,
             within=self._without_states() if k else None,
         )
+
+    def loop_noise(self, k: int) -> Noise:
+        """Random numbers of loop ``k``, the same whichever sequences share the pass.
+
+        They are keyed by the sequence's own count of loops, because a sequence with fewer loops starts later the deeper
+        its micro-batch runs.
+        """
+        counts = self.loops.per_sequence
+        if counts is None or k == 0:
+            return self.noise.fold(k)
+        own = k - self.loops.total + counts.to(self.batch.device)
+        return self.noise.fold(own.clamp(min=0))  # sequences that have not started are not computed
 
     def record(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
         """Store the records of loop ``k`` and the sequences that it computed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from loopkit.loop import Noise
@@ -48,3 +49,13 @@ def test_is_standard_normal_and_uncorrelated() -> None:
     u = noise(40, 100).uniform(50)
     assert 0 < u.min() < u.max() < 1
     assert abs(u.mean() - 0.5) < 4 * error / math.sqrt(12)
+
+
+@pytest.mark.parametrize("number", [0, 3, 0x504E, 2**40])
+def test_streams_per_sequence_fold_like_single_ones(number: int) -> None:
+    """A stream for each sequence equals the stream of each sequence, for numbers of any size."""
+    sample, positions = torch.arange(3), torch.arange(4).expand(3, 4)
+    noise = Noise(seed=7, step=2, sample=sample, positions=positions)
+    together = noise.fold(torch.tensor([1, 5, 2])).fold(number).tokens()
+    for row, loop in enumerate((1, 5, 2)):
+        assert torch.equal(together[row], noise.fold(loop).fold(number).tokens()[row])

@@ -54,7 +54,7 @@ class PonderGate(_Linear):
         super().__init__(width, bias)
 
     def stop(self, t: Trajectory, k: int) -> Tensor | None:
-        drawn_B = t.noise.fold(STREAM).fold(k).uniform()[:, 0]
+        drawn_B = t.loop_noise(k).fold(STREAM).uniform()[:, 0]
         return drawn_B < halting_B(t, k)
 
 

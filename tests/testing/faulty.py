@@ -31,7 +31,7 @@ from loopkit.components.task import Answer, Corpus, Request, Task
 from loopkit.components.tokenizer import Lost
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tracker import RunInfo, Tracker
-from loopkit.loop import PAD, Batch, LoopedModelProtocol, Step, Tally, Trajectory
+from loopkit.loop import PAD, Batch, LoopedModelProtocol, Loops, Step, Tally, Trajectory
 from loopkit.registry import register
 
 
@@ -424,7 +424,7 @@ class WeighsItself(Regularizer):
     weight = 0.1
 
     def forward(self, t: Trajectory) -> Tensor:
-        return self.weight * t.state(1)[:, :1].float().square().mean()
+        return self.weight * t.state(t.reached)[:, :1].float().square().mean()
 
 
 @register("supervision", "reads_more")
@@ -672,3 +672,23 @@ class WantsEveryRow(Regularizer):
         rows = torch.stack([t.state(k)[t.computed[k - 1]] if t.computed[k - 1] is not None else t.state(k)
                             for k in range(1, t.reached + 1)])  # fmt: skip
         return over_tokens(rows.float().square().mean(dim=(0, -1)), t)
+
+
+@register("regularizer", "runs_another_pass")
+class RunsAnotherPass(Regularizer):
+    """Runs the loop once more from the start, as many times as the deepest sequence of the micro-batch.
+
+    Args:
+        weight: Coefficient of the penalty, >= 0.
+    """
+
+    mean_over = "tokens"
+
+    def __init__(self, *, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, t: Trajectory) -> Tensor:
+        total = t.loops.total
+        longer = t.model.run(t.batch, Loops.fixed(total + 1))
+        return over_tokens((longer.state(total + 1) - t.state(total)).square().mean(dim=-1), t)

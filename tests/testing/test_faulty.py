@@ -16,6 +16,7 @@ FAULTS: list[tuple[type, str, str]] = [
     (faulty.IgnoresItsSeed, "seed", "result does not follow from the seed"),
     (faulty.FalseTrainingNoise, "seed", 'states noise="training"'),
     (faulty.StopsAtRandom, "stops", "decisions do not follow from the seed"),
+    (faulty.RunsAnotherPass, "micro-batch value", "depends on the micro-batch and different loops"),
     (faulty.UnstatedStop, "stops", "registration and its stop method disagree"),
     (faulty.ForgetsStreams, "streams", "fails with a state that has streams"),
     (faulty.UnusedParameter, "gradient", r"no gradient reaches parameter '.*mlp\.up\.weight'"),

@@ -41,6 +41,7 @@ def preflight(recipe: Recipe) -> None:
         device="meta",
     )
     build_objective(recipe.objective)
+    _refuse_unaligned_loops(recipe, model)
     freeze(model, recipe.train.trainable)
     recipe.train.optimizer.build().state_numbers(parameter_groups(model))
     try:
@@ -59,6 +60,25 @@ def preflight(recipe: Recipe) -> None:
             "the logits do not depend on the input: no path leads from the embedding to them. "
             "Set model.injection to another type than none, or model.start to a type that reads the embedding"
         )
+
+
+def _refuse_unaligned_loops(recipe: Recipe, model: LoopedModel) -> None:
+    """Reject parameters per loop if sequences of one pass are in different loops of their own.
+
+    A sequence of fewer loops starts late, so the loop k of the pass, which selects the parameters, is not its own loop
+    k and depends on the other sequences of the micro-batch.
+    """
+    if recipe.train.loops_per == "sequence" and model.max_depth is not None:
+        names = {_describe(part) for part in model.modules() if getattr(part, "max_depth", None) is not None}
+        raise UserError(
+            f"train.loops_per: {', '.join(sorted(names - {''}))} has parameters for each loop, and sequences of a pass "
+            "that start late would use those of other loops. Set train.loops_per to step or micro_step"
+        )
+
+
+def _describe(part: nn.Module) -> str:
+    registration = getattr(type(part), "registration", None)
+    return "" if registration is None else f"{registration.kind} '{registration.name}'"
 
 
 def refuse_what_does_not_run(recipe: Recipe, on_meta: Exception) -> None:

@@ -54,7 +54,7 @@ def _check_frozen(subject: ComponentUnderTest, variant: Variant) -> None:
         raise Violation(f"its parameter '{moved[0]}' is trained although train.trainable excludes it", hint=hint)
 
 
-@rule("micro-batch", TRAINED, after=("engine step", "stops"))
+@rule("micro-batch", TRAINED, after=("engine step", "stops", "depth", "save and load"))
 def micro_batch(subject: ComponentUnderTest) -> None:
     """Weights and buffers after training depend neither on the micro-batch nor on padding."""
     for variant in engine_variants(subject):

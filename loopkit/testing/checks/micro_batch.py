@@ -15,7 +15,7 @@ KINDS = ("supervision", "regularizer")
 TOLERANCE = 1e-5
 
 
-@rule("micro-batch value", KINDS, after=("loss", "value", "padding", "seed", "own depths"))
+@rule("micro-batch value", KINDS, after=("loss", "value", "padding", "seed", "own depths", "loops"))
 @torch.no_grad()
 def micro_batch_value(subject: ComponentUnderTest) -> None:
     """With sequences of unequal length, the values of the micro-batches add up to the value of the batch."""
@@ -40,7 +40,8 @@ def _value(subject: ComponentUnderTest, objective: Objective, size: int, step: i
     batch, total = uneven_batch(), 0.0
     for first in range(0, len(batch), size):
         rows = slice(first, first + size)
-        t = run_model(default_model(subject).train(), batch.rows(rows), loops_in_step(step, rows))
+        model = default_model(subject).train()
+        t = run_model(model, batch.rows(rows), loops_in_step(model, step, rows))
         share, token_share = token_shares(batch, rows)
         # at step 10,000 every regularizer is active
         outcome = objective(t, 10_000, share, token_share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,15 @@ def test_faulty_models_are_refused_before_any_data(mine: Path, texts: tuple[str,
 def test_models_that_run_pass(mine: Path, texts: tuple[str, ...]) -> None:
     preflight(load_recipe(mine, (), texts))
     assert validate(mine, *texts) == (0, [])
+
+
+@pytest.mark.parametrize("loops_per", ["step", "micro_step", "sequence"])
+def test_parameters_per_loop_need_aligned_loops(loops_per: str, mine: Path) -> None:
+    readout = "{type: alpha, per_loop: true}"
+    recipe = load_recipe(mine, (), [f"model.readout={readout}", f"train.loops_per={loops_per}"])
+    expected = r"train\.loops_per: readout 'alpha' has parameters for each loop"
+    with pytest.raises(UserError, match=expected) if loops_per == "sequence" else nullcontext():
+        preflight(recipe)
 
 
 def test_plan_rejects_only_faulty_models(mine: Path) -> None:
