@@ -53,9 +53,9 @@ TRAITS = {
     "lacks": Trait("set", "Capabilities that it rules out: `double_backward`, `cache`."),
     "uses_total": Trait(
         "bool",
-        "Its value inside the loop depends on how many loops the pass has. Evaluation then makes one pass per depth, "
-        "and `train.loops_per: sequence` is refused.",
-        IN_LOOP,
+        "Its value depends on how many loops the pass has. `train.loops_per: sequence` is refused, and if it runs in "
+        "the loop, evaluation makes one pass per depth.",
+        (*IN_LOOP, "regularizer"),
     ),
     "uses_at": Trait(
         "bool",

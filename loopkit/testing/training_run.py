@@ -97,7 +97,9 @@ def train(subject: ComponentUnderTest, plan: TrainingPlan, process: Process) -> 
             batch = pad_batch(batch, right=plan.padding) if plan.padding else batch
             for micro_step in range(sizes.accumulation):
                 rows = sizes.rows(process.rank, micro_step)
-                engine.micro_step(batch.rows(rows), loops_in_step(model, step, rows), step, *token_shares(batch, rows))
+                engine.micro_step(
+                    batch.rows(rows), loops_in_step(subject, model, step, rows), step, *token_shares(batch, rows)
+                )
                 if micro_step + 1 < sizes.accumulation:
                     engine.next_micro_step()
             engine.update(LEARNING_RATE)
@@ -121,13 +123,14 @@ def _objective(subject: ComponentUnderTest, plan: TrainingPlan, model: LoopedMod
     return Objective(supervision, {"subject": subject.build(plan.options)} if kind == "regularizer" else {})
 
 
-def loops_in_step(model: LoopedModel, step: int, rows: slice) -> Loops:
+def loops_in_step(subject: ComponentUnderTest, model: LoopedModel, step: int, rows: slice) -> Loops:
     """Return the number of loops of some sequences in an optimizer step.
 
-    A micro-batch runs the loops of its deepest sequence. Models for which ``train.loops_per: sequence`` is refused run
+    A micro-batch runs the loops of its deepest sequence. Components for which ``train.loops_per: sequence`` is refused run
     the same number in every step.
     """
-    if step % 2 == 0 or model.max_depth is not None or not model.depth_free:
+    needs_aligned_loops = model.max_depth is not None or not model.depth_free or subject.traits.get("uses_total")
+    if step % 2 == 0 or needs_aligned_loops:
         return Loops.fixed(LOOPS)
     own = torch.tensor(OWN_LOOPS[rows])
     deepest = int(own.max())

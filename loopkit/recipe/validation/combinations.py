@@ -154,7 +154,7 @@ def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path = ("train", "loops_per")
     if _at(values, path) == "sequence":
         for place, schema in walk.chosen.items():
-            if place[0] == "model" and schema.traits.get("uses_total"):
+            if place[0] in ("model", "objective") and schema.traits.get("uses_total"):
                 who = f"{schema.kind} '{schema.name}' at {'.'.join(place)}"
                 message = f"{who} depends on how many loops a pass has, which does not describe a single sequence"
                 yield _problem(walk, path, message, "step or micro_step", place)

@@ -12,7 +12,7 @@ from loopkit.loop import Loops, Trajectory, widen
 from loopkit.registry import Factory, register, use
 
 
-@register("regularizer", "shortcut_consistency", paper="arXiv:2602.11451")
+@register("regularizer", "shortcut_consistency", paper="arXiv:2602.11451", uses_total=True)
 class ShortcutConsistency(Regularizer):
     """Penalise the cross-entropy of a shorter run, and the distance of its last state from that of the long run.
 
