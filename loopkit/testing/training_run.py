@@ -126,8 +126,8 @@ def _objective(subject: ComponentUnderTest, plan: TrainingPlan, model: LoopedMod
 def loops_in_step(subject: ComponentUnderTest, model: LoopedModel, step: int, rows: slice) -> Loops:
     """Return the number of loops of some sequences in an optimizer step.
 
-    A micro-batch runs the loops of its deepest sequence. Components for which ``train.loops_per: sequence`` is refused run
-    the same number in every step.
+    A micro-batch runs the loops of its deepest sequence. Components for which ``train.loops_per: sequence`` is refused
+    run the same number in every step.
     """
     needs_aligned_loops = model.max_depth is not None or not model.depth_free or subject.traits.get("uses_total")
     if step % 2 == 0 or needs_aligned_loops:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pydantic import BaseModel
 
@@ -70,10 +71,9 @@ class Asked(dict):  # type: ignore[type-arg]
         return self
 
 
-def read_by(config: Asked) -> tuple[list[type[BaseModel]], str]:
+def read_by(settings: Asked) -> tuple[list[type[BaseModel]], str]:
     """Put a configuration through DeepSpeed; the models that received ``PROBE``, and what it was refused with."""
-    from deepspeed.runtime import config_utils
-    from deepspeed.runtime.config import DeepSpeedConfig
+    from deepspeed.runtime import config, config_utils
 
     models: list[type[BaseModel]] = []
     refusal = ""
@@ -86,7 +86,12 @@ def read_by(config: Asked) -> tuple[list[type[BaseModel]], str]:
 
     config_utils.DeepSpeedConfigModel.__init__ = watched
     try:
-        DeepSpeedConfig(config)
+        # some keys are read only if there is a process group
+        with (
+            mock.patch.object(config.dist, "get_rank", return_value=0),
+            mock.patch.object(config.dist, "get_world_size", return_value=1),
+        ):
+            config.DeepSpeedConfig(settings)
     except Exception as error:
         refusal = str(error)
     finally:
