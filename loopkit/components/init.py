@@ -16,15 +16,26 @@ from loopkit.registry import register
 
 @dataclass(frozen=True)
 class InitContext:
-    """What an init may know about the model.
+    """Sizes of the model that an init fills.
 
     Args:
         width: Channels of the stream.
-        effective_depth: Blocks that a token passes, counting every loop.
+        num_layers: Blocks that one loop of the core applies.
+        once_layers: Blocks of prelude and coda.
+        max_loops: Maximum number of loops that the recipe's schedule draws.
+        mean_loops: Mean number of loops of the schedule.
     """
 
     width: int
-    effective_depth: float
+    num_layers: int = 0
+    once_layers: int = 0
+    max_loops: int = 1
+    mean_loops: float = 1.0
+
+    @property
+    def effective_depth(self) -> float:
+        """Mean number of blocks that a token passes: those of prelude and coda, and those of every loop."""
+        return self.once_layers + self.num_layers * self.mean_loops
 
 
 class Init:
@@ -36,19 +47,17 @@ class Init:
     Shared parameters are filled once, under their first name.
     """
 
-    def __call__(self, model: nn.Module, *, width: int, effective_depth: float, generator: torch.Generator) -> None:
+    def __call__(self, model: nn.Module, scale: InitContext, generator: torch.Generator) -> None:
         """Fill the model in place.
 
         Args:
-            model: What to fill; on a real device.
-            width: Channels of the stream.
-            effective_depth: Blocks that a token passes, counting every loop.
+            model: The model; on a real device.
+            scale: Its sizes.
             generator: On the CPU; its initial seed keys all draws.
 
         Raises:
             UserError: If a module owns parameters or buffers that nothing sets.
         """
-        scale = InitContext(width, effective_depth)
         seed = generator.initial_seed()
         filled: set[int] = set()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -66,7 +75,17 @@ class Init:
     def draw(
         self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
     ) -> Tensor:
-        """First values of ``weight`` or ``bias`` of a module, fp32 on the CPU."""
+        """Return the first values of a parameter, fp32 on the CPU.
+
+        Args:
+            name: Name of the module in the model, such as ``core.blocks.0.attention.out``. The matrices of an attention
+                are ``qkv`` and ``out``, or those of its ``roles()``; of an MLP ``up``, ``gate`` and ``out``.
+            module: An ``nn.Linear`` or ``nn.Embedding``.
+            part: ``weight`` or ``bias``.
+            shape: Shape of the parameter; of a matrix ``[outputs, inputs]``.
+            scale: Sizes of the model.
+            generator: Source of random numbers, seeded for this module.
+        """
         raise NotImplementedError
 
 
@@ -144,7 +163,8 @@ class ScaledInit(Init):
 
     Args:
         std: Standard deviation of all but ``out``, > 0. ``None``: sqrt(2 / (5 width)).
-        depth: Blocks that a token passes, > 0. ``None``: counted from the model and its loops.
+        depth: Blocks that a token passes, > 0. ``None``: the blocks of prelude and coda, plus those of the core times
+            the mean number of loops.
     """
 
     def __init__(self, *, std: PositiveFloat | None = None, depth: PositiveFloat | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from loopkit.components.init import InitContext
 from loopkit.errors import UserError
 from loopkit.model.looped import LoopedModel
 from loopkit.model.registered import check_registered
@@ -67,10 +68,14 @@ def initialise(model: LoopedModel, *, seed: int, mean_loops: float) -> None:
         seed: Equal seeds give equal weights.
         mean_loops: Mean number of loops for an ``init`` that scales by depth.
     """
-    once = model.layers - model.core_layers
-    depth = once + model.core_layers * mean_loops
-    generator = torch.Generator().manual_seed(seed)
-    model.section.init.build()(model, width=model.width, effective_depth=depth, generator=generator)
+    scale = InitContext(
+        width=model.width,
+        num_layers=model.core_layers,
+        once_layers=model.layers - model.core_layers,
+        max_loops=model.max_loops,
+        mean_loops=float(mean_loops),
+    )
+    model.section.init.build()(model, scale, torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()

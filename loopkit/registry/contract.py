@@ -147,10 +147,10 @@ def _shared() -> Iterator[Member]:
 def _members(node: ast.ClassDef) -> Iterator[Member]:
     """Public attributes and methods in the order of the class."""
     abstract = any("abstractmethod" in map(ast.unparse, _decorators(item)) for item in node.body)
-    described = _described(_doc(node))
+    docs = member_docs(_doc(node))
     for item, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            doc = _text_below(after) or described.get(item.target.id, "")
+            doc = _text_below(after) or docs.get(item.target.id, "")
             yield Member(item.target.id, ast.unparse(item), doc, item.value is None)
     yield from (_function(item, _is_required(item, abstract)) for item in node.body if _is_public_function(item))
 
@@ -167,7 +167,7 @@ def _text_below(item: ast.stmt | None) -> str:
     return ""
 
 
-def _described(doc: str) -> dict[str, str]:
+def member_docs(doc: str) -> dict[str, str]:
     """The lines under ``Attributes:`` or ``Args:`` of a docstring, by name."""
     entries: dict[str, str] = {}
     for section in re.findall(r"^(?:Attributes|Args):\n((?:(?: {4}.*)?\n?)*)", doc, re.MULTILINE):

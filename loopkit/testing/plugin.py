@@ -83,10 +83,12 @@ def _json(config: pytest.Config, option: str) -> dict[str, Any]:
     text = config.getoption(option) or "{}"
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise pytest.UsageError(f"--{option.replace('_', '-')} {text}: not JSON ({error})") from None
+    except json.JSONDecodeError:
+        value = None
     if not isinstance(value, dict):
-        raise pytest.UsageError(f"--{option.replace('_', '-')} {text}: expected a JSON object")
+        raise pytest.UsageError(
+            f"--{option.replace('_', '-')} {text}: is not a JSON object; write it as '{{\"name\": value}}', quoted"
+        )
     return value
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from loopkit.components.init import Init, NormalInit, ScaledInit, TorchDefault
+from loopkit.components.init import Init, InitContext, NormalInit, ScaledInit, TorchDefault
 from loopkit.errors import UserError
 from loopkit.recipe.format import HeadConfig
 from tests.model.tiny import tiny
 
 
 def fill(init: Init, model: nn.Module, *, seed: int = 0, depth: float = 8.0) -> nn.Module:
-    init(model, width=256, effective_depth=depth, generator=torch.Generator().manual_seed(seed))
+    init(model, InitContext(width=256, once_layers=int(depth)), torch.Generator().manual_seed(seed))
     return model
 
 

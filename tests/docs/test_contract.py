@@ -34,6 +34,10 @@ def test_plugin_guide_contains_current_contracts(root: Path) -> None:
         for member in read_contract(kind.name).members:
             assert f"    {member.signature[:60]}" in text
         assert f"[`{kind.name}`](../../loopkit/components/{kind.name}" in text
+        for function in read_contract(kind.name).functions:
+            assert f"    {function.signature[:60]}" in text
+    for member in ("t.state(k: int)", "t.carried(k: int)", "t.rerun(loops: Loops)", "InitContext.max_loops"):
+        assert member in text
 
 
 def test_guide_without_markers_is_an_error() -> None:
