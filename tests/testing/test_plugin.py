@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import loopkit.testing.checks  # noqa: F401  pytester unloads what a run imports, and rules register once
+
 pytest_plugins = ["pytester"]
 LOCAL = '''
 from loopkit.components.lr import LearningRate
@@ -101,7 +103,7 @@ def test_option_that_cannot_be_guessed_must_be_set(pytester: pytest.Pytester) ->
         (["--loopkit-component", "json:Nothing"], "json has no class Nothing"),
         (["--loopkit-component", "gone.py:X"], "file not found: gone.py"),
         (["--loopkit-component", "lr/cosine", "--loopkit-options", "{"], "is not a JSON object; write it as"),
-        (["--loopkit-component", "lr/cosine", "--loopkit-options", "[1]"], "expected a JSON object"),
+        (["--loopkit-component", "lr/cosine", "--loopkit-options", "[1]"], "is not a JSON object"),
         (["--loopkit-component", "lr/cosine", "--loopkit-options", '{"x": 1}'], "has no option x; options: peak"),
         (["--loopkit-component", "lr/cosine", "--loopkit-model", '{"x": 1}'], "unknown kind x; kinds: "),
         (["--loopkit-options", "{}"], "need --loopkit-component"),
