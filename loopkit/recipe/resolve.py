@@ -12,7 +12,7 @@ from loopkit.recipe.authoring.describe import describe
 from loopkit.recipe.merge import Merger, default_type
 from loopkit.recipe.migration.renames import hint_for, hint_for_type
 from loopkit.recipe.node import Node, Origin, Path, Problem
-from loopkit.recipe.validate_value import WrongValue, default_values, validate_value
+from loopkit.recipe.validation.value import WrongValue, default_values, validate_value
 from loopkit.registry.annotations import sibling_bounds
 from loopkit.registry.catalog import ComponentError
 from loopkit.registry.options import Divides
