@@ -64,10 +64,10 @@ def linear_logits(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         the logits are not.
     """
     dtype = _operand_dtype(z)
-    wanted = torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad)
+    needs_grad = torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad)
     with _without_autocast(z):
         # a product that keeps its sums wide has no derivative, so a gradient goes through widened operands
-        matrix = widen(weight.to(dtype)) if wanted else _operand(weight, dtype)
+        matrix = widen(weight.to(dtype)) if needs_grad else _operand(weight, dtype)
         return _product(z, matrix, bias, dtype)
 
 

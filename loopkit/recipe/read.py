@@ -52,27 +52,27 @@ def read_file(file: Path, shown: str = "") -> Node:
         RecipeError: If it cannot be read, is not UTF-8, is not YAML, or is not a map at the top.
     """
     shown = shown or str(file)
-    whole = Origin(shown, file=shown, folder=file.resolve().parent)
+    top = Origin(shown, file=shown, folder=file.resolve().parent)
     try:
         with file.open("rb") as opened:
             content = opened.read(LARGEST + 1)
     except IsADirectoryError:
-        _refuse(whole, "is a folder, not a recipe file")
+        _refuse(top, "is a folder, not a recipe file")
     except FileNotFoundError:
-        _refuse(whole, "there is no such file", "loopkit list recipe")
+        _refuse(top, "there is no such file", "loopkit list recipe")
     except (OSError, ValueError) as error:
-        _refuse(whole, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        _refuse(top, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     if len(content) > LARGEST:
-        _refuse(whole, f"is longer than {LARGEST:,} bytes, which no recipe is")
+        _refuse(top, f"is longer than {LARGEST:,} bytes, which no recipe is")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         _refuse(Origin(shown, shown, line), f"is not UTF-8 (byte {error.start})", "save it as UTF-8")
-    node = read_text(text, whole)
+    node = read_text(text, top)
     if not isinstance(node.value, dict):
-        found = "empty" if node.value is None else f"a {type(node.value).__name__}"
-        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 2'")
+        kind = "empty" if node.value is None else f"a {type(node.value).__name__}"
+        _refuse(top, f"a recipe is a map of sections; this file is {kind}", "start with 'loopkit: 2'")
     return node
 
 

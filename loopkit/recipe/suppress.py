@@ -98,9 +98,9 @@ class RootCauses:
     @cached_property
     def _places(self) -> dict[str, list[Path]]:
         """Where each key has its place, as far as the walk has come."""
-        known = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
+        paths = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
         places: dict[str, list[Path]] = defaultdict(list)
-        for path in sorted(path for path in known if path):
+        for path in sorted(path for path in paths if path):
             places[path[-1]].append(path)
         return dict(places)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+from loopkit.plural import plural
 from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.migration.renames import new_option, new_type
@@ -114,7 +115,7 @@ def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
     for axis in axes:
         count *= len(axis)
     if not axes or count > MAX_POINTS:
-        why = f"stands for {count:,} runs; at most {MAX_POINTS:,} are made" if axes else "varies nothing"
+        why = f"stands for {plural(count, 'run')}; at most {MAX_POINTS:,} are made" if axes else "varies nothing"
         raise RecipeError([Problem(block.origin, ("sweep",), why, "write grid, zip or seeds")])
     return [[setting for part in row for setting in part] for row in itertools.product(*axes)]
 

@@ -71,10 +71,10 @@ class AnnotationReader:
         Raises:
             UnreadableAnnotation: If it uses anything outside of the vocabulary.
         """
-        found = self._read(node)
-        if isinstance(found, Slot | SlotList | SlotMap | SectionRef | SectionMap):
-            return found
-        return Leaf(found, ast.unparse(node))
+        result = self._read(node)
+        if isinstance(result, Slot | SlotList | SlotMap | SectionRef | SectionMap):
+            return result
+        return Leaf(result, ast.unparse(node))
 
     def _read(self, node: ast.expr) -> Any:
         match node:
@@ -131,18 +131,18 @@ class AnnotationReader:
         match parts:
             case [ast.Name(id="Spec"), ast.Constant(value=kind)] if kind in KINDS:
                 return Slot(str(kind))
-        found = self._read(parts[0])
+        result = self._read(parts[0])
         for part in parts[1:]:
             if not isinstance(part, ast.Call) or ast.unparse(part.func).rpartition(".")[2] not in BOUNDS:
                 raise UnreadableAnnotation(node, f"'{ast.unparse(part)}' is not a known bound")
             marker = BOUNDS[ast.unparse(part.func).rpartition(".")[2]]
             values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in part.keywords}
             bound = marker(*(ast.literal_eval(argument) for argument in part.args), **values)
-            if isinstance(found, SlotList) and isinstance(bound, bounds.MinLen):
-                found = SlotList(found.kind, bound.min_length)
+            if isinstance(result, SlotList) and isinstance(bound, bounds.MinLen):
+                result = SlotList(result.kind, bound.min_length)
             else:
-                found = Annotated[found, bound]
-        return found
+                result = Annotated[result, bound]
+        return result
 
     def _container(self, node: ast.expr, base: str, parts: list[ast.expr]) -> Any:
         inner = [... if isinstance(part, ast.Constant) and part.value is ... else self._read(part) for part in parts]
@@ -157,9 +157,9 @@ class AnnotationReader:
 @cache
 def sibling_bounds(annotation: Any) -> list[Divides | AtMost]:
     """The bounds of an annotation that name another option or wiring."""
-    found = [marker for marker in getattr(annotation, "__metadata__", ()) if isinstance(marker, Divides | AtMost)]
+    result = [marker for marker in getattr(annotation, "__metadata__", ()) if isinstance(marker, Divides | AtMost)]
     if typing.get_origin(annotation) is Annotated:
-        return found + sibling_bounds(annotation.__origin__)
+        return result + sibling_bounds(annotation.__origin__)
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return [marker for part in typing.get_args(annotation) for marker in sibling_bounds(part)]
-    return found
+    return result

@@ -31,8 +31,8 @@ class UnknownComponent(ComponentError):
     def __init__(self, kind: str, name: object, names: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
         names = sorted(names)
         super().__init__(f"no {kind} is called {name!r}")
-        others = " and ".join(elsewhere)
-        known = f"{name!r} is the name of another kind: {others}; " if others else ""
+        other_kinds = " and ".join(elsewhere)
+        known = f"{name!r} is the name of another kind: {other_kinds}; " if other_kinds else ""
         self.hint = f"{known}{did_you_mean(str(name), names)}loopkit list {kind}"
 
 
@@ -90,17 +90,17 @@ class Catalog:
             BrokenComponent: If the plugin's text cannot be read.
         """
         package, _, bare = name.rpartition(":")
-        found = [o for o in self.of(kind) if o.name == bare and package in ("", o.provider.package)]
-        if not found:
+        candidates = [o for o in self.of(kind) if o.name == bare and package in ("", o.provider.package)]
+        if not candidates:
             elsewhere = [other for other in KINDS if other != kind and bare in self.names(other)]
             raise UnknownComponent(kind, name, self.names(kind), elsewhere)
-        builtin = [offer for offer in found if offer.builtin]
-        if not builtin and len(found) > 1:
-            raise AmbiguousComponent(kind, bare, found)
-        if builtin and len(found) > 1:
-            others = ", ".join(f"{o.provider.package}:{bare} ({o.place})" for o in found if not o.builtin)
-            warnings.warn(f"{kind} '{bare}' is loopkit's own; the plugin's is called {others}", stacklevel=2)
-        offer = (builtin or found)[0]
+        builtin = [offer for offer in candidates if offer.builtin]
+        if not builtin and len(candidates) > 1:
+            raise AmbiguousComponent(kind, bare, candidates)
+        if builtin and len(candidates) > 1:
+            other_kinds = ", ".join(f"{o.provider.package}:{bare} ({o.place})" for o in candidates if not o.builtin)
+            warnings.warn(f"{kind} '{bare}' is loopkit's own; the plugin's is called {other_kinds}", stacklevel=2)
+        offer = (builtin or candidates)[0]
         if offer.schema is None:
             raise BrokenComponent(offer)
         return offer.schema

@@ -17,7 +17,7 @@ class MissingPackage(UserError):
 def missing_packages(schema: Schema) -> dict[str, str]:
     """The packages of a component that this environment lacks, each with what installs it."""
     packages: Mapping[str, str] = schema.traits.get("packages", {})
-    return {name: wanted for name, wanted in packages.items() if not is_installed(name)}
+    return {name: requirement for name, requirement in packages.items() if not is_installed(name)}
 
 
 def what_is_missing(schema: Schema) -> str | None:
@@ -32,7 +32,7 @@ def what_is_missing(schema: Schema) -> str | None:
 
 def remedy(missing: Mapping[str, str]) -> str:
     """The command that installs packages."""
-    return "pip install " + " ".join(f"'{wanted}'" for wanted in dict.fromkeys(missing.values()))
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in dict.fromkeys(missing.values()))
 
 
 def is_installed(module: str) -> bool:
@@ -42,5 +42,5 @@ def is_installed(module: str) -> bool:
     """
     if module in sys.modules:
         return True
-    found = find_spec(module)
-    return found is not None and found.origin is not None
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None

@@ -102,10 +102,10 @@ def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Pro
         raise SourceProblem(module.file, call.lineno, str(error)) from None
     doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
     wiring, options = _constructor(module, node, argument_docs(doc))
-    for wanted, line in wiring.items():
-        if wanted not in KINDS[kind].wiring:
+    for parameter, line in wiring.items():
+        if parameter not in KINDS[kind].wiring:
             known = ", ".join(KINDS[kind].wiring) or "none"
-            why = f"'{wanted}' is not wiring of kind {kind!r} ({known}); an option must stand after '*'"
+            why = f"'{parameter}' is not wiring of kind {kind!r} ({known}); an option must stand after '*'"
             raise SourceProblem(module.file, line, f"{node.name}: {why}")
     return Schema(
         kind=kind,
@@ -141,13 +141,13 @@ def _own_or_inherited(
         if home is None or parent is None or parent in below:
             continue
         described = argument_docs(inspect.cleandoc(ast.get_docstring(parent, clean=False) or "")) | docs
-        found = _own_or_inherited(home, parent, described, (*below, node))
-        if found is not None and home.file != module.file:  # lines count in the component's own file
-            wiring, options = found
+        constructor = _own_or_inherited(home, parent, described, (*below, node))
+        if constructor is not None and home.file != module.file:  # lines count in the component's own file
+            wiring, options = constructor
             lines = {name: replace(option, line=node.lineno) for name, option in options.items()}
             return dict.fromkeys(wiring, node.lineno), lines
-        if found is not None:
-            return found
+        if constructor is not None:
+            return constructor
     return None
 
 
@@ -237,13 +237,13 @@ def _section(module: Module, node: ast.ClassDef, reader: AnnotationReader) -> Sc
 def argument_docs(doc: str) -> dict[str, str]:
     """The lines under ``Args:`` of a docstring, by name, each joined to one line."""
     docs: dict[str, str] = {}
-    name, inside = "", False
+    name, in_args = "", False
     for line in doc.splitlines():
         if re.match(r"[A-Z]\w*:( |$)", line):
-            inside = line == "Args:"
-        elif inside and (match := re.match(r" {4}(\w+): *(.*)$", line)):
+            in_args = line == "Args:"
+        elif in_args and (match := re.match(r" {4}(\w+): *(.*)$", line)):
             name = match[1]
             docs[name] = match[2]
-        elif inside and name and line.strip():
+        elif in_args and name and line.strip():
             docs[name] = f"{docs[name]} {line.strip()}".strip()
     return docs

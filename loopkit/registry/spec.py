@@ -64,8 +64,8 @@ class Spec:
         if (what := what_is_missing(self.schema)) is not None:
             raise MissingPackage(what)
         cls = self.target
-        wanted = inspect.signature(cls).parameters
-        return cls(**{name: value for name, value in wiring.items() if name in wanted}, **self.options)
+        accepted = inspect.signature(cls).parameters
+        return cls(**{name: value for name, value in wiring.items() if name in accepted}, **self.options)
 
     __call__ = build
 

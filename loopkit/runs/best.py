@@ -76,15 +76,15 @@ def figure_of(rows: Sequence[Mapping[str, Any]], figure: str, depth: int | None)
     """
     fitting = [row for row in rows if row["depth"] == depth] if depth else [r for r in rows if r.get("trained", True)]
     if not fitting and depth:
-        known = ", ".join(str(row["depth"]) for row in rows)
-        raise UserError(f"train.checkpoint.best.depth is {depth}, but the depths evaluated are {known}")
+        depths = ", ".join(str(row["depth"]) for row in rows)
+        raise UserError(f"train.checkpoint.best.depth is {depth}, but the depths evaluated are {depths}")
     row = max(fitting or rows, key=lambda row: row["depth"])
     value: Any = row
     for key in figure.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        known = ", ".join(sorted(set(row) - {"depth", "trained", "not_finite"}))
+        depths = ", ".join(sorted(set(row) - {"depth", "trained", "not_finite"}))
         raise UserError(
-            f"train.checkpoint.best: the evaluation has no number {figure!r} at depth {row['depth']}; {known}"
+            f"train.checkpoint.best: the evaluation has no number {figure!r} at depth {row['depth']}; {depths}"
         )
     return int(row["depth"]), float(value)

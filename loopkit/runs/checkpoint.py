@@ -121,7 +121,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
         damaged.append(problem)
     if damaged:
         raise CheckpointProblem("no checkpoint is complete: " + "; ".join(damaged))
-    raise CheckpointProblem(f"no checkpoint in {folder}; start a new run with --name")
+    raise CheckpointProblem(f"there is no checkpoint in {folder}; start a new run with --name")
 
 
 def begin_checkpoint(folder: Path, step: int) -> Path:

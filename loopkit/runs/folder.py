@@ -155,8 +155,8 @@ class RunFolder:
         for path in (Path(run), root / run):
             if (path / "resolved.yaml").is_file():
                 return cls(path)
-        known = ", ".join(folder.name for folder in cls.all(root)) or "none"
-        raise NoRun(f"there is no run {run}; runs in {root}: {known}")
+        names = ", ".join(folder.name for folder in cls.all(root)) or "none"
+        raise NoRun(f"there is no run {run}; runs in {root}: {names}")
 
     @classmethod
     def newest(cls, root: Path = Path("runs")) -> RunFolder:

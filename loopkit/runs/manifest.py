@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loopkit.plural import plural
+
 MANIFEST = "manifest.json"
 
 
@@ -33,7 +35,7 @@ def find_damage(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> str | N
             if not path.is_file():
                 return f"{name} is missing"
             if path.stat().st_size != expected["size"]:
-                return f"{name} has {path.stat().st_size} bytes, {expected['size']} were written"
+                return f"{name} has {plural(path.stat().st_size, 'byte')}, {expected['size']} were written"
             if file_sha256(path) != expected["sha256"]:
                 return f"{name} does not have the content that was written (SHA-256 differs)"
         except OSError as error:

@@ -86,8 +86,8 @@ def cut_metrics(path: Path, step: int, *, rewinding: bool = False) -> None:
             it will find the same reason for them again.
     """
     if path.exists():
-        kept = [line for line in _whole_lines(path) if _past(json.loads(line), step, rewinding)]
-        write_text(path, "".join(line + "\n" for line in kept))
+        remaining = [line for line in _whole_lines(path) if _past(json.loads(line), step, rewinding)]
+        write_text(path, "".join(line + "\n" for line in remaining))
 
 
 def _past(record: Mapping[str, Any], step: int, rewinding: bool) -> bool:

@@ -42,7 +42,7 @@ def changed_components(recorded: Mapping[str, str], specs: Iterable[Spec]) -> li
         recorded: The origin of each by ``kind name``, as it was.
         specs: The components that would be used now.
     """
-    found = {}
+    origins = {}
     for spec in specs:
         name, now = f"{spec.kind} {spec.name}", origin(spec.schema)
         before = recorded.get(name, now)
@@ -51,8 +51,8 @@ def changed_components(recorded: Mapping[str, str], specs: Iterable[Spec]) -> li
         # a file that was moved is the same file; a package of before its files were hashed is known by its version
         same = old_hash == new_hash if old_hash and new_hash else old == new
         if not own and not same:
-            found[name] = f"{name}: trained with {before}, now {now}"
-    return list(found.values())
+            origins[name] = f"{name}: trained with {before}, now {now}"
+    return list(origins.values())
 
 
 def keep_plugin_files(folder: RunFolder, recipe: Recipe) -> None:

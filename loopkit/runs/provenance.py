@@ -37,13 +37,13 @@ def now() -> str:
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Versions of the installed ones among some packages."""
-    found = {}
+    result = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def machine() -> dict[str, Any]:

@@ -88,8 +88,8 @@ def run_named_before(root: Path, recipe: Recipe) -> RunFolder | None:
 
 def _copies(file: Path) -> str:
     """Where the run of a resolved recipe keeps its plugin files; empty where it keeps none."""
-    kept = RunFolder(file.parent).plugins
-    return f"; the files of training are in {kept}" if kept.is_dir() else ""
+    copies = RunFolder(file.parent).plugins
+    return f"; the files of training are in {copies}" if copies.is_dir() else ""
 
 
 def _with_origin(problem: Problem, brought: Mapping[str, str], file: Path) -> Problem:

@@ -89,8 +89,8 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
     model.core.register_forward_pre_hook(lambda part, arguments: rows.append(len(arguments[0])))
     ended: list[int] = []
     got = generate(model, PROMPTS, depth=2, max_tokens=[12, 2, 12, 12], eos={end}, done=lambda n, _: ended.append(n))
-    for number, (item, whole, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
-        tokens = list(whole.tokens[:most])
+    for number, (item, full, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
+        tokens = list(full.tokens[:most])
         finished = end in tokens
         tokens = tokens[: tokens.index(end) + 1] if finished else tokens
         assert (item.tokens, item.finished) == (tuple(tokens), finished), number
@@ -159,7 +159,7 @@ def test_uncacheable_component_is_recomputed() -> None:
             return super().forward(x, step)
 
     registration = CausalAttention.registration  # type: ignore[attr-defined]
-    Whole.registration = type(registration)("attention", "whole", {"provides": {"double_backward"}})  # type: ignore[attr-defined]
+    Whole.registration = type(registration)("attention", "full", {"provides": {"double_backward"}})  # type: ignore[attr-defined]
     model, expected = any_length(), generate(any_length(), PROMPTS, depth=2, max_tokens=6)
     assert uncacheable_components(model) == []
     for part in model.modules():

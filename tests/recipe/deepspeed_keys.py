@@ -38,8 +38,8 @@ BATCH = {"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "gradient_a
 class Asked(dict):  # type: ignore[type-arg]
     """A dictionary that remembers the keys it is asked for."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.keys_asked: set[str] = set()
 
     def __contains__(self, key: object) -> bool:
@@ -100,8 +100,11 @@ def table() -> dict[str, Any]:
 
     top = Asked(BATCH)
     read_by(top)
-    found = {key: {} if key in BATCH else section_of((key,)) for key in sorted(top.keys_asked)}
-    return {"version": deepspeed.__version__, "keys": {key: value for key, value in found.items() if value is not None}}
+    result = {key: {} if key in BATCH else section_of((key,)) for key in sorted(top.keys_asked)}
+    return {
+        "version": deepspeed.__version__,
+        "keys": {key: value for key, value in result.items() if value is not None},
+    }
 
 
 def section_of(path: tuple[str, ...]) -> dict[str, Any] | None:
@@ -115,10 +118,10 @@ def section_of(path: tuple[str, ...]) -> dict[str, Any] | None:
         return None
     if models:
         return model_keys(models[0])
-    asked = sorted(section.keys_asked - {PROBE})
-    if asked in ([], ["enabled"]):  # a section that is off is not read any further: it may have any key
+    names = sorted(section.keys_asked - {PROBE})
+    if names in ([], ["enabled"]):  # a section that is off is not read any further: it may have any key
         return {}
-    return {"keys": {name: section_of((*path, name)) or {} for name in asked}}
+    return {"keys": {name: section_of((*path, name)) or {} for name in names}}
 
 
 def model_keys(model: type[BaseModel]) -> dict[str, Any]:
@@ -150,9 +153,9 @@ def value_of(annotation: Any) -> dict[str, Any]:
 
 def text() -> str:
     """The table as it is written."""
-    found = table()
-    lines = [f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in found["keys"].items()]
-    return f'{{"version": {json.dumps(found["version"])}, "keys": {{\n' + ",\n".join(lines) + "\n}}\n"
+    result = table()
+    lines = [f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in result["keys"].items()]
+    return f'{{"version": {json.dumps(result["version"])}, "keys": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":

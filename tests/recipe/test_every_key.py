@@ -105,15 +105,15 @@ def fresh() -> dict[Path, list[Path_]]:
     Profiles of different names are alike, and so are entries that recipes name themselves.
     """
     seen: set[Path_] = set()
-    found: dict[Path, list[Path_]] = {}
+    places: dict[Path, list[Path_]] = {}
     for file in sorted(RECIPES, key=lambda file: (file.parent.name != "base", file)):
-        found[file] = []
+        places[file] = []
         for path in keys(yaml.load(file.read_text(), Loader=LOADER)):
             place = ("profiles", "*", *path[2:]) if path[0] == "profiles" else path
             if not free(path) and place not in seen:
                 seen.add(place)
-                found[file].append(path)
-    return {file: paths for file, paths in found.items() if paths}
+                places[file].append(path)
+    return {file: paths for file, paths in places.items() if paths}
 
 
 def problems(text: dict, file: Path) -> list[Problem]:
@@ -139,12 +139,12 @@ def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_pat
     file = tmp_path / recipe.name
     cases, wrong = 0, []
     for what, key, variant in variants(text, fresh()[recipe]):
-        found = problems(variant, file)
-        if "moved" in what and not found:
+        places = problems(variant, file)
+        if "moved" in what and not places:
             continue  # the key happens to be an option of its new place, too
         cases += 1
-        if len(found) != 1 or not (key in found[0].path or missed(what, key, found[0])):
-            wrong.append(f"{what}: {[p.render() for p in found]}")
+        if len(places) != 1 or not (key in places[0].path or missed(what, key, places[0])):
+            wrong.append(f"{what}: {[p.render() for p in places]}")
     assert cases >= 2 * len(fresh()[recipe])
     assert not wrong, "\n".join(wrong)
 
@@ -154,8 +154,8 @@ def test_keys_of_all_recipes_are_tried() -> None:
 
 
 def test_every_recipe_in_the_tree_is_valid() -> None:
-    found = [problem.render() for file in RECIPES for problem in problems_of(file)]
-    assert found == []
+    places = [problem.render() for file in RECIPES for problem in problems_of(file)]
+    assert places == []
     assert len(RECIPES) >= 2
     for file in RECIPES:
         assert load_recipe(file).description, f"{file} does not say what it shows"

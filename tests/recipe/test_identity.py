@@ -145,9 +145,9 @@ def test_a_run_is_found_under_the_name_of_an_older_hash(before: Recipe, grown: R
         folder = RunFolder(tmp_path / name)
         folder.path.mkdir()
         folder.resolved.write_text(json.dumps(dict(before.values) | {"seed": seed}))
-    found = run_named_before(tmp_path, grown)
-    assert found is not None
-    assert found.name == "every-0123abcd"
+    run = run_named_before(tmp_path, grown)
+    assert run is not None
+    assert run.name == "every-0123abcd"
     RunFolder(tmp_path / "every-0123abcd").resolved.write_text("- broken")
     assert run_named_before(tmp_path, grown) is None
 
@@ -163,5 +163,13 @@ def test_hash_depends_on_values_and_not_on_how_they_are_written(write) -> None:
         "train.health={}",
     ]
     assert load_recipe(file, (), same).hash == plain.hash
-    others = ["train.clip=2", "model.head=untied", "model.block.norm=layernorm", "seed=1", "train.health.max_skips=3"]
-    assert len({plain.hash, *(load_recipe(file, (), [text]).hash for text in others)}) == 1 + len(others)
+    other_settings = [
+        "train.clip=2",
+        "model.head=untied",
+        "model.block.norm=layernorm",
+        "seed=1",
+        "train.health.max_skips=3",
+    ]
+    assert len({plain.hash, *(load_recipe(file, (), [text]).hash for text in other_settings)}) == 1 + len(
+        other_settings
+    )

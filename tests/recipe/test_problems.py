@@ -35,8 +35,8 @@ def test_five_faults_are_five_problems_in_order(write) -> None:
     file = write(FIVE)
     with pytest.raises(RecipeError) as caught:
         load_recipe(file)
-    found = [(p.origin.line, ".".join(p.path)) for p in caught.value.problems]
-    assert found == [
+    places = [(p.origin.line, ".".join(p.path)) for p in caught.value.problems]
+    assert places == [
         (6, "data.strid"),
         (9, "model.block.attention.heads"),
         (11, "model.readout"),
@@ -62,7 +62,7 @@ def one(write, *overrides: str, text: str = BASE) -> str:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("model.readout=rw", "--set model.readout=rw: model.readout: no readout is called 'rw'"),
         ("model.width=8.0", "must be an integer > 0, not 8.0"),
@@ -108,8 +108,8 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("train.heads=3", "it has its place at model.block.attention.heads"),
     ],
 )
-def test_each_fault_is_one_problem_with_a_remedy(write, override: str, said: str) -> None:
-    assert said in one(write, override)
+def test_each_fault_is_one_problem_with_a_remedy(write, override: str, message: str) -> None:
+    assert message in one(write, override)
 
 
 HURRIED = """\
@@ -131,11 +131,11 @@ class Hurried(Stack):
 
 def test_depths_of_sequences_do_not_suit_what_depends_on_the_number_of_loops(write) -> None:
     write(HURRIED, "hurried.py")
-    mine = BASE.replace("core: 2", "core: hurried") + "plugins: [hurried.py]\n"
-    load_recipe(write(mine))
-    load_recipe(write(mine), overrides=["train.loops_per=micro_step"])
+    child_text = BASE.replace("core: 2", "core: hurried") + "plugins: [hurried.py]\n"
+    load_recipe(write(child_text))
+    load_recipe(write(child_text), overrides=["train.loops_per=micro_step"])
     load_recipe(write(), overrides=["train.loops_per=sequence"])
-    text = one(write, text=mine.replace("schedule: 2", "schedule: 2, loops_per: sequence"))
+    text = one(write, text=child_text.replace("schedule: 2", "schedule: 2, loops_per: sequence"))
     assert "mine.yaml:8: train.loops_per: core 'hurried' at model.core depends on how many loops a pass has" in text
     assert "hint: step or micro_step" in text
 
@@ -154,25 +154,25 @@ def test_paths_in_a_map_start_at_the_file_that_wrote_them(write, tmp_path: Path)
 
 
 def test_a_flood_of_problems_is_cut_and_quick(write) -> None:
-    began = time.process_time()
+    start = time.process_time()
     file = write(BASE + "".join(f"key{n}: {n}\n" for n in range(3000)))
     with pytest.raises(RecipeError) as caught:
         load_recipe(file)
-    assert time.process_time() - began < 5
+    assert time.process_time() - start < 5
     assert len(caught.value.problems) == 3000
     assert str(caught.value).count("\n") <= 300
     assert "... and 2,900 more problems" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("more: [" + "x, " * 6000 + "]\n", "has more than 5,000 values"),
         ("profiles: {" + ", ".join(f"p{n}: {{}}" for n in range(51)) + "}\n", "at most 50 are read"),
     ],
 )
-def test_more_than_any_recipe_has_is_refused(write, text: str, said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
+def test_more_than_any_recipe_has_is_refused(write, text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
         problems_of(write(BASE + text))
 
 
@@ -228,8 +228,8 @@ def test_the_most_loops_are_allowed(write) -> None:
 
 @pytest.mark.parametrize("source", ["text", "math_sft", "{type: text, path: a, dataset: b}"])
 def test_a_source_says_where_it_is_once(write, source: str) -> None:
-    said = one(write, f"data.source={source}")
-    assert "exactly one of path" in said or "path and dataset exclude each other" in said
+    message = one(write, f"data.source={source}")
+    assert "exactly one of path" in message or "path and dataset exclude each other" in message
 
 
 def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -> None:
@@ -243,7 +243,7 @@ def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("zero_optimisation={stage: 2}", "no such option of deepspeed\n   hint: did you mean 'zero_optimization'?"),
         ("zero_optimization={stge: 2}", "zero_optimization.stge: no such option of zero_optimization"),
@@ -262,8 +262,8 @@ def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -
         ("sparse_attention={}", "no such option of deepspeed"),
     ],
 )
-def test_deepspeed_keys_are_checked_at_every_level(write, override: str, said: str) -> None:
-    assert said in one(write, f"train.deepspeed.{override}")
+def test_deepspeed_keys_are_checked_at_every_level(write, override: str, message: str) -> None:
+    assert message in one(write, f"train.deepspeed.{override}")
 
 
 def test_deepspeed_keys_that_exist_pass(write) -> None:
@@ -284,14 +284,14 @@ def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
 
     from tests.recipe.deepspeed_keys import TABLE, table
 
-    kept = json.loads(TABLE.read_text())
-    if deepspeed.__version__ != kept["version"]:
-        pytest.skip(f"the table is that of {kept['version']}")
-    assert table() == kept, "python -m tests.recipe.deepspeed_keys"
+    committed = json.loads(TABLE.read_text())
+    if deepspeed.__version__ != committed["version"]:
+        pytest.skip(f"the table is that of {committed['version']}")
+    assert table() == committed, "python -m tests.recipe.deepspeed_keys"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (
             ("evaluate.probes={norms: {}, n: norms}",),
@@ -310,8 +310,8 @@ def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
         (("model.start=normal",), "logits would not depend on the tokens"),
     ],
 )
-def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[str, ...], said: str) -> None:
-    assert said in one(write, *overrides)
+def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[str, ...], message: str) -> None:
+    assert message in one(write, *overrides)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_values_know_their_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "line"),
+    ("text", "message", "line"),
     [
         ("a: 1\nb: 2\na: 3\n", "'a' is written twice", 3),
         ("a: &x 1\nb: *x\n", "anchors and aliases", 1),
@@ -76,10 +76,10 @@ def test_values_know_their_line(tmp_path: Path) -> None:
         ("word\n", "is a str", 0),
     ],
 )
-def test_what_is_no_recipe_is_refused_with_its_line(tmp_path: Path, text: str, said: str, line: int) -> None:
+def test_what_is_no_recipe_is_refused_with_its_line(tmp_path: Path, text: str, message: str, line: int) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    with pytest.raises(RecipeError, match=said.replace("[", r"\[")) as caught:
+    with pytest.raises(RecipeError, match=message.replace("[", r"\[")) as caught:
         read_file(file)
     (problem,) = caught.value.problems
     assert problem.origin.line == line

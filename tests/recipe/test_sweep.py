@@ -70,7 +70,7 @@ def test_words_for_all_points_are_part_of_their_names(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said", "line"),
+    ("old", "new", "message", "line"),
     [
         ("  seeds: [1, 2]", "  seeds: [1, 1]", "1 is named twice", 15),
         ("  seeds: [1, 2]", "  seeds: [1, x]", "must be a list, each entry an integer", 15),
@@ -87,12 +87,12 @@ def test_words_for_all_points_are_part_of_their_names(write: Write) -> None:
         ("train.steps: [8, 4]", "seed: [8, 4]", "is also set by seed", 15),
     ],
 )
-def test_a_faulty_block_is_refused_with_its_line(write: Write, old: str, new: str, said: str, line: int) -> None:
+def test_a_faulty_block_is_refused_with_its_line(write: Write, old: str, new: str, message: str, line: int) -> None:
     assert old in SWEEP
     file = write(BASE + SWEEP.replace(old, new, 1))
     with pytest.raises(RecipeError) as caught:
         load_sweep(file)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert line in {problem.origin.line for problem in caught.value.problems}
     assert sweep_problems(file) == caught.value.problems
 

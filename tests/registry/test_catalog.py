@@ -70,15 +70,15 @@ def test_two_plugins_with_one_name_are_an_error_only_when_it_is_used(site: Path)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [("def broken(:\n", "syntax error"), (SOURCE.format(name="other"), "registers no readout called 'broken'")],
 )
-def test_a_broken_plugin_costs_nothing_until_it_is_asked_for(site: Path, source: str, said: str) -> None:
+def test_a_broken_plugin_costs_nothing_until_it_is_asked_for(site: Path, source: str, message: str) -> None:
     install(site, "mine_e", "broken", source)
     catalog = full()
     assert catalog.get("readout", "norm")
     assert "broken" in catalog.names("readout")
-    with pytest.raises(BrokenComponent, match=said):
+    with pytest.raises(BrokenComponent, match=message):
         catalog.get("readout", "broken")
 
 

@@ -46,12 +46,12 @@ def run(*words: str) -> Result:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_package_costs_one_line_and_a_row(site: Path, fault: str) -> None:
-    source, said = FAULTS[fault]
+    source, message = FAULTS[fault]
     install(site, "faulty", "faulty", source)
     done = run("list", "readout")
     assert done.exit_code == 0
     assert done.stderr.count("warning:") == 1
-    assert re.search(rf"warning: plugin faulty 1\.2 is broken: readout 'faulty': .*{said}", done.stderr)
+    assert re.search(rf"warning: plugin faulty 1\.2 is broken: readout 'faulty': .*{message}", done.stderr)
     assert "cannot be used" in " ".join(done.stdout.split())
     assert run("validate", "wikitext_44m_raw").exit_code == 0
     assert run("list", "readout", "--no-plugins").stderr == ""
@@ -59,23 +59,23 @@ def test_a_broken_package_costs_one_line_and_a_row(site: Path, fault: str) -> No
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_package_that_is_asked_for_says_where(site: Path, fault: str) -> None:
-    source, said = FAULTS[fault]
+    source, message = FAULTS[fault]
     install(site, "faulty", "faulty", source)
     done = run("validate", "wikitext_44m_raw", "--set", "model.readout=faulty")
     assert done.exit_code == 2
-    assert re.search(said, done.stderr)
+    assert re.search(message, done.stderr)
     assert "loopkit doctor shows every plugin" in done.stderr
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_file_says_where(tmp_path: Path, fault: str) -> None:
-    source, said = FAULTS[fault]
+    source, message = FAULTS[fault]
     file = tmp_path / "faulty.py"
     file.write_text(source)
     for words in (["list", "readout"], ["validate", "wikitext_44m_raw"], ["show", "wikitext_44m_raw"], ["schema"]):
         done = run(*words, "--plugins", str(file))
         assert done.exit_code == 2, words
-        assert re.search(said, done.stderr)
+        assert re.search(message, done.stderr)
         assert "Traceback" not in done.stderr
 
 
@@ -122,8 +122,8 @@ def test_a_name_that_a_builtin_has_is_said_with_file_and_line(site: Path) -> Non
     install(site, "mine_x", "raw", SOURCE.format(name="raw"))
     done = run("validate", "wikitext_44m_raw")
     assert done.exit_code == 0
-    said = f"readout 'raw' is loopkit's own; the plugin's is called mine_x:raw ({site / 'mine_x.py'}:7)"
-    assert done.stderr.count(said) == 1
+    message = f"readout 'raw' is loopkit's own; the plugin's is called mine_x:raw ({site / 'mine_x.py'}:7)"
+    assert done.stderr.count(message) == 1
     assert "mine_x:raw" in run("doctor", "--json").stdout
 
 
@@ -181,8 +181,8 @@ def test_a_package_is_found_where_an_editable_install_says_it_is(
 
 def test_a_file_that_is_installed_too_is_one_component(site: Path) -> None:
     install(site, "both", "both", SOURCE.format(name="both"))
-    known = Catalog((*builtin_offers(), *installed_offers())).with_files([site / "both.py", site / "both.py"])
-    assert str(known.get("readout", "both").provider) == "both 1.2"
+    components = Catalog((*builtin_offers(), *installed_offers())).with_files([site / "both.py", site / "both.py"])
+    assert str(components.get("readout", "both").provider) == "both 1.2"
 
 
 def test_files_of_the_command_line_are_part_of_the_resolved_recipe(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_files_of_the_command_line_are_part_of_the_resolved_recipe(tmp_path: Pat
 
     file = tmp_path / "local.py"
     file.write_text(SOURCE.format(name="local"))
-    found = load_recipe("wikitext_44m_raw", overrides=["model.readout=local"], plugins=[file])
-    assert found.values["plugins"] == [str(file)]
+    loaded = load_recipe("wikitext_44m_raw", overrides=["model.readout=local"], plugins=[file])
+    assert loaded.values["plugins"] == [str(file)]
     again = tmp_path / "resolved.yaml"
-    again.write_text(found.to_yaml())
+    again.write_text(loaded.to_yaml())
     assert load_recipe(again).model.readout.schema.file == file

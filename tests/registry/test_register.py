@@ -19,7 +19,7 @@ def test_the_class_stays_a_class_that_works_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "traits", "said"),
+    ("kind", "name", "traits", "message"),
     [
         ("nrom", "x", {}, "there is no kind"),
         ("norm", "Bad-Name", {}, "lower case"),
@@ -29,8 +29,8 @@ def test_the_class_stays_a_class_that_works_by_hand() -> None:
         ("norm", "x", {"packages": {"a.b": "ab"}}, "is a map from top-level modules"),
     ],
 )
-def test_a_wrong_registration_is_refused(kind: str, name: str, traits: dict, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_a_wrong_registration_is_refused(kind: str, name: str, traits: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         register(kind, name, **traits)(object)
 
 

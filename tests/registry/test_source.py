@@ -48,7 +48,7 @@ class Mine(Norm):
 
 
 @pytest.mark.parametrize(
-    ("options", "said", "line"),
+    ("options", "message", "line"),
     [
         ("eps", "option 'eps' has no annotation", 6),
         ("eps: torch.dtype = 1", "'dtype' is not in the vocabulary", 6),
@@ -59,16 +59,16 @@ class Mine(Norm):
         ("eps: Elsewhere = 1", "'Elsewhere' is not in the vocabulary", 6),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, options: str, said: str, line: int) -> None:
+def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, options: str, message: str, line: int) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options=options))
-    with pytest.raises(SourceProblem, match=said.replace("*", r"\*").replace("[", r"\[")) as caught:
+    with pytest.raises(SourceProblem, match=message.replace("*", r"\*").replace("[", r"\[")) as caught:
         list(read_components(file, Provider("mine", "", "")))
     assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "line"),
+    ("text", "message", "line"),
     [
         ('@register("nrom", "mine")', "there is no kind 'nrom'", 3),
         ('@register("norm", "Not-Mine")', "lower case letters, digits and underscores, not 'Not-Mine'", 3),
@@ -77,22 +77,24 @@ def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, options: str,
         ('@register("norm", "mine", fast=True)', "unknown trait fast", 3),
     ],
 )
-def test_a_registration_that_could_not_work_is_refused_unread(tmp_path: Path, text: str, said: str, line: int) -> None:
+def test_a_registration_that_could_not_work_is_refused_unread(
+    tmp_path: Path, text: str, message: str, line: int
+) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options="eps: float = 1.0").replace('@register("norm", "mine")', text))
-    with pytest.raises(SourceProblem, match=said) as caught:
+    with pytest.raises(SourceProblem, match=message) as caught:
         list(read_components(file, Provider("mine", "", "")))
     assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
-    ("wiring", "said"),
+    ("wiring", "message"),
     [("layer: int", "'layer' is not wiring of kind 'norm' \\(width\\)"), ("width", "'width' has no annotation")],
 )
-def test_wiring_is_judged_unread(tmp_path: Path, wiring: str, said: str) -> None:
+def test_wiring_is_judged_unread(tmp_path: Path, wiring: str, message: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options="eps: float = 1.0").replace("width: int", wiring))
-    with pytest.raises(SourceProblem, match=said) as caught:
+    with pytest.raises(SourceProblem, match=message) as caught:
         list(read_components(file, Provider("mine", "", "")))
     assert caught.value.line == 6
 

@@ -16,20 +16,20 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    ("figure", "depth", "found"),
+    ("figure", "depth", "expected"),
     [("loss", None, (4, 2.0)), ("loss", 8, (8, 2.5)), ("state_norm.mean", None, (4, 7.5))],
 )
-def test_the_figure_is_that_of_the_deepest_trained_depth(figure: str, depth: int | None, found: tuple) -> None:
-    assert figure_of(ROWS, figure, depth) == found
+def test_the_figure_is_that_of_the_deepest_trained_depth(figure: str, depth: int | None, expected: tuple) -> None:
+    assert figure_of(ROWS, figure, depth) == expected
     assert figure_of([ROWS[2]], "loss", None) == (8, 2.5)
 
 
 @pytest.mark.parametrize(
-    ("figure", "depth", "said"),
+    ("figure", "depth", "message"),
     [("lose", None, "no number 'lose' at depth 4; loss, state_norm"), ("loss", 2, "depths evaluated are 1, 4, 8")],
 )
-def test_what_was_not_evaluated_is_named(figure: str, depth: int | None, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_was_not_evaluated_is_named(figure: str, depth: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         figure_of(ROWS, figure, depth)
 
 

@@ -69,7 +69,7 @@ def test_damage_is_named_and_an_older_one_serves(tmp_path: Path, damage: object,
 
 
 def test_none_at_all_is_an_error_and_so_is_none_whole(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointProblem, match=r"no checkpoint in .*--name"):
+    with pytest.raises(CheckpointProblem, match=r"there is no checkpoint in .*--name"):
         newest_checkpoint(tmp_path / "absent")
     (save(tmp_path, 10) / "weights").unlink()
     with pytest.raises(CheckpointProblem, match=r"no checkpoint is complete: .*weights is missing"):

@@ -32,11 +32,11 @@ def test_a_line_is_readable_before_the_log_is_closed(tmp_path: Path) -> None:
 def test_cutting_drops_later_steps_and_a_line_that_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, range(1, 6))
-    whole = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(whole) + b'{"step": 6, "lo')
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines) + b'{"step": 6, "lo')
     assert len(read_metrics(path)) == 5
     cut_metrics(path, 3)
-    assert path.read_bytes() == b"".join(whole[:3])
+    assert path.read_bytes() == b"".join(lines[:3])
     cut_metrics(tmp_path / "absent", 3)
 
 

@@ -91,9 +91,9 @@ def test_a_changed_plugin_file_is_warned_about(tmp_path: Path, recwarn: pytest.W
     (tmp_path / "plugins").mkdir()
     with pytest.warns(
         UserWarning, match=r"readout loud: trained with .*loud.py \(sha256 \w{12}\), now .*sha256"
-    ) as told:
+    ) as warned:
         load_resolved(file, checkpoint)
-    assert f"the files of training are in {tmp_path / 'plugins'}" in str(told[0].message)
+    assert f"the files of training are in {tmp_path / 'plugins'}" in str(warned[0].message)
     plugin.unlink()
     with pytest.raises(RecipeError, match=r"put the file back: .*; the files of training are in"):
         load_resolved(file, checkpoint)
@@ -120,5 +120,5 @@ def test_a_changed_package_is_warned_about(
     catalog.cache_clear()
     specs = list(recipe.specs.values())
     own = {name: "loopkit 0.0.1" for name, origin in origins(specs).items() if origin.startswith("loopkit")}
-    found = changed_components(own | {"readout loud": recorded}, specs)
-    assert [change.partition(":")[0] for change in found] == (["readout loud"] if changed else [])
+    changes = changed_components(own | {"readout loud": recorded}, specs)
+    assert [change.partition(":")[0] for change in changes] == (["readout loud"] if changed else [])

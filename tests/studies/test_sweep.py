@@ -75,12 +75,12 @@ def test_every_point_is_trained_once(recipe: Path, monkeypatch: pytest.MonkeyPat
 def test_failed_run_is_reported_and_retried(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = sweep(recipe).points[1].name
     Training(monkeypatch, {bad: 3})
-    said: list[str] = []
-    result = run_sweep(sweep(recipe), said.append)
+    messages: list[str] = []
+    result = run_sweep(sweep(recipe), messages.append)
     assert [row["status"] for row in result["points"]] == ["finished", "failed, exit code 3", "finished", "finished"]
-    assert f"[2/4] training {bad} ended with exit code 3" in said
+    assert f"[2/4] training {bad} ended with exit code 3" in messages
     again = Training(monkeypatch)
-    assert {row["status"] for row in run_sweep(sweep(recipe), said.append)["points"]} == {"finished"}
+    assert {row["status"] for row in run_sweep(sweep(recipe), messages.append)["points"]} == {"finished"}
     assert again.calls == [(bad, True)]
 
 

@@ -45,7 +45,7 @@ def editor_schema(catalog: Catalog) -> Json:
 
 def _section(schema: Schema) -> Json:
     properties = {name: _option(option) for name, option in schema.options.items()}
-    whole: Json = {
+    full: Json = {
         "type": "object",
         "description": schema.summary,
         "properties": properties,
@@ -55,7 +55,7 @@ def _section(schema: Schema) -> Json:
     short: list[Json] = [{"enum": list(words)}] if words else []
     if schema.short:
         short.append(properties[schema.short])
-    return {"anyOf": [whole, *short], "description": schema.summary} if short else whole
+    return {"anyOf": [full, *short], "description": schema.summary} if short else full
 
 
 def _component(schema: Schema) -> Json:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from loopkit.plural import plural
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem
 from loopkit.recipe.resolve import Resolver, UnknownKey
@@ -137,7 +138,7 @@ def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     most = schedule.options.get(option) if schedule and option else None
     if isinstance(backprop, int) and isinstance(most, int) and backprop > most:
         path = ("train", "backprop")
-        message = f"{backprop} loops cannot carry gradient: the schedule runs at most {most}"
+        message = f"{plural(backprop, 'loop')} cannot carry gradient: the schedule runs at most {most}"
         yield _problem(walk, path, message, f"{most} or less, or all", ("train", "schedule", str(option)))
 
 
@@ -181,7 +182,7 @@ def _deepspeed(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     for key in sorted(set(node.value) & set(OWNED_KEYS)):
         origin, why = node.value[key].origin, "loopkit writes this key itself"
         yield Problem(origin, (*path, key), why, f"set {OWNED_KEYS[key]} instead", ((*path, key),))
-    walk.unknown += [UnknownKey(*found) for found in unknown_keys(node, path) if found[1] not in OWNED_KEYS]
+    walk.unknown += [UnknownKey(*entry) for entry in unknown_keys(node, path) if entry[1] not in OWNED_KEYS]
     for place, item, why in wrong_values(node, path):
         yield Problem(item.origin, place, why, "", (place,))
 
@@ -218,15 +219,15 @@ def _best(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     figure, depth = _at(values, (*place, "figure")), _at(values, (*place, "depth"))
     if not isinstance(figure, str):
         return
-    asked = {
+    measurements = {
         path: schema
         for path, schema in walk.chosen.items()
         if path[:2] in (("evaluate", "tasks"), ("evaluate", "probes"))
     }
-    known = set().union(*(schema.traits.get("figures", ()) for schema in asked.values()))
-    declared = all("figures" in schema.traits for schema in asked.values())
-    if declared and figure.partition(".")[0] not in known:
-        hint = f"figures: {', '.join(sorted(known)) or 'none, as evaluate has neither tasks nor probes'}"
+    figures = set().union(*(schema.traits.get("figures", ()) for schema in measurements.values()))
+    declared = all("figures" in schema.traits for schema in measurements.values())
+    if declared and figure.partition(".")[0] not in figures:
+        hint = f"figures: {', '.join(sorted(figures)) or 'none, as evaluate has neither tasks nor probes'}"
         yield _problem(walk, (*place, "figure"), f"nothing under evaluate measures {figure!r}", hint, ("evaluate",))
     depths = _at(values, ("evaluate", "depths"))
     if isinstance(depth, int) and depths is not None and depth not in _depths_in(str(depths)):

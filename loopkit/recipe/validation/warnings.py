@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from loopkit.plural import plural
 from loopkit.recipe.recipe import Recipe
 
 
@@ -21,7 +22,7 @@ def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
         yield from _lengths(recipe, steps)
     batch = recipe.train.batch
     if examples is not None and examples < batch:
-        why = f"an epoch has {examples:,} sequences, so a step of {batch:,} reads some of them twice"
+        why = f"an epoch has {plural(examples, 'sequence')}, so a step of {batch:,} reads some of them twice"
         yield f"train.batch: {why}; set a smaller batch, or give more data"
     yield from _one_loop(recipe)
     yield from _weights(recipe)
@@ -57,14 +58,14 @@ def _lengths(recipe: Recipe, steps: int) -> Iterator[str]:
         key = ".".join(path)
         names = sorted(spec.schema.traits.get("lengths", ()))
         lengths = {name: _in_steps(spec.options.get(name), steps) for name in names}
-        known = {name: length for name, length in lengths.items() if length}
-        if too_long := {name: length for name, length in known.items() if length > steps}:
+        positive = {name: length for name, length in lengths.items() if length}
+        if too_long := {name: length for name, length in positive.items() if length > steps}:
             for name, length in too_long.items():
-                why = f"{length:,.0f} steps reach past the end of the run, which has {steps:,}"
+                why = f"{plural(round(length), 'step')} reach past the end of the run, which has {steps:,}"
                 yield f"{key}.{name}: {why}; {_SHORTER}"
-        elif sum(known.values()) > steps:
-            what = " and ".join(known)
-            yield f"{key}: {what} take {sum(known.values()):,.0f} steps of a run of {steps:,}; {_SHORTER}"
+        elif sum(positive.values()) > steps:
+            what = " and ".join(positive)
+            yield f"{key}: {what} take {sum(positive.values()):,.0f} steps of a run of {steps:,}; {_SHORTER}"
 
 
 _SHORTER = "shorten it, or give it as a share of the run such as 0.1"

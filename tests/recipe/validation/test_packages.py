@@ -40,7 +40,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def mine(write: Write) -> Path:
+def recipe_path(write: Write) -> Path:
     """A recipe with three components that need packages, one of them in a profile alone."""
     write(PLUGIN, "far.py")
     return write(BASE + USED + "profiles: {far: {model: {readout: far}}}\n")
@@ -53,8 +53,8 @@ def run(*words: str, code: int = 0) -> str:
 
 
 @pytest.mark.usefixtures("bare")
-def test_validate_warns_of_the_packages_of_every_profile_and_finds_no_problem(mine: Path) -> None:
-    lines = run("validate", str(mine)).splitlines()
+def test_validate_warns_of_the_packages_of_every_profile_and_finds_no_problem(recipe_path: Path) -> None:
+    lines = run("validate", str(recipe_path)).splitlines()
     assert lines == [
         "warning: evaluate.tasks.math: task 'math' needs the package math_verify, which is not installed: "
         "pip install 'loopkit[eval]', or leave it out with --set evaluate.tasks.math=false",
@@ -64,16 +64,16 @@ def test_validate_warns_of_the_packages_of_every_profile_and_finds_no_problem(mi
         "installed: pip install 'far-away>=2'",
         "1 recipe, no problem",
     ]
-    found = json.loads(run("validate", str(mine), "--json"))
-    assert found["problems"] == []
-    assert [f"warning: {line}" for line in found["cautions"]] == lines[:3]
-    assert "no_such_module" not in run("validate", str(mine), "--set", "seed=3")
-    assert "tracker" not in run("validate", str(mine), "--set", "trackers.mine=false")
+    report = json.loads(run("validate", str(recipe_path), "--json"))
+    assert report["problems"] == []
+    assert [f"warning: {line}" for line in report["cautions"]] == lines[:3]
+    assert "no_such_module" not in run("validate", str(recipe_path), "--set", "seed=3")
+    assert "tracker" not in run("validate", str(recipe_path), "--set", "trackers.mine=false")
 
 
 @pytest.mark.usefixtures("bare")
-def test_plan_warns_too(mine: Path) -> None:
-    assert "warning: trackers.mine: tracker 'tensorboard' needs" in run("plan", str(mine), "--flops", "1e12")
+def test_plan_warns_too(recipe_path: Path) -> None:
+    assert "warning: trackers.mine: tracker 'tensorboard' needs" in run("plan", str(recipe_path), "--flops", "1e12")
 
 
 def test_what_is_installed_is_not_warned_of(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,20 +83,20 @@ def test_what_is_installed_is_not_warned_of(write: Write, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("bare")
-def test_a_run_does_not_begin_without_what_it_will_need(mine: Path) -> None:
+def test_a_run_does_not_begin_without_what_it_will_need(recipe_path: Path) -> None:
     from loopkit.runs import RunFolder
     from loopkit.training.train import train
 
-    recipe = load_recipe(mine)
+    recipe = load_recipe(recipe_path)
     with pytest.raises(MissingPackage, match=r"evaluate\.tasks\.math: .*pip install 'loopkit\[eval\]'"):
-        train(recipe, folder=RunFolder(mine.parent / "run"))
-    assert not (mine.parent / "run").exists()
+        train(recipe, folder=RunFolder(recipe_path.parent / "run"))
+    assert not (recipe_path.parent / "run").exists()
     assert len(list(package_cautions(recipe))) == 2
-    require_packages(load_recipe(mine, (), ["evaluate.tasks.math=false"]), besides=("tracker",))
+    require_packages(load_recipe(recipe_path, (), ["evaluate.tasks.math=false"]), besides=("tracker",))
 
 
-def test_a_component_is_not_built_without_its_packages(mine: Path) -> None:
-    recipe = load_recipe(mine, ["far"])
+def test_a_component_is_not_built_without_its_packages(recipe_path: Path) -> None:
+    recipe = load_recipe(recipe_path, ["far"])
     with pytest.raises(MissingPackage, match="readout 'far' needs the packages no_such_module, nor_this_one"):
         recipe.model.readout.build(width=4, max_loops=2)
 
