@@ -139,7 +139,7 @@ class Trajectory:
         return own_B[:, None].where(self.batch.positions < PAD, 0)
 
     def _is_first_reading(self, k: int, s: Tensor) -> bool:
-        """Whether ``s`` is ``s_k`` of this pass and is read for the first time: a readout observes it once."""
+        """Check whether ``s`` is ``s_k`` of this pass and is read for the first time: a readout observes it once."""
         if self._states.get(k) is not s or k in self._observed:
             return False
         self._observed.add(k)
@@ -169,7 +169,7 @@ class Trajectory:
         return score_labels(self.model.head, z, self.batch, weight)
 
     def predict(self, k: int, at: int | None = None) -> Tensor:
-        """The most likely next token at each scored position, ``[B, T]`` int64.
+        """Return the most likely next token at each scored position, ``[B, T]`` int64.
 
         ``IGNORE`` at positions that are not scored or whose logits are not finite.
         """
@@ -271,8 +271,11 @@ class Trajectory:
             del self._read[key]
 
     def _without_states(self) -> Trajectory:
-        """The pass as a step may hold it. Activation checkpointing holds the step, and the states of the pass hold the
-        checkpoint, so a step that held the states would be a reference cycle."""
+        """Return the pass without its states, for a step to reference.
+
+        Activation checkpointing references the step, and the states of the pass reference the checkpoint: a step that
+        referenced the states would be part of a cycle.
+        """
         if self._stateless is None:
             # a read inside a loop has its own cache slots, because the same loop may be read again later
             cache = None if self.cache is None else CodaCache(self.cache, -1)

@@ -97,7 +97,7 @@ class LoopedModel(nn.Module):
         noise_key: tuple[int, int] = (0, 0),
         cache: Cache | None = None,
     ) -> Trajectory:
-        """One forward pass, readable at every loop.
+        """Return one forward pass, readable at every loop.
 
         Args:
             batch: The tokens.
@@ -189,7 +189,7 @@ class LoopedModel(nn.Module):
         return body(c)
 
     def emit(self, s: Tensor) -> Tensor:
-        """What coda and readout see of a state, ``[B, T, *S, D]`` to ``[B, T, D]``."""
+        """Return what coda and readout see of a state, ``[B, T, *S, D]`` to ``[B, T, D]``."""
         return self.core.emit(s)
 
     def read(

@@ -138,7 +138,7 @@ def _plain(default: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """The same value, in which a whole number is written in one way: 1 and 1.0 are the same setting."""
+    """Return the same value, in which a whole number is written in one way: 1 and 1.0 are the same setting."""
     if isinstance(value, Mapping):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, list):

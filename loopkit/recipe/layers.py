@@ -144,7 +144,7 @@ def _with_origin(node: Node, **fields: Any) -> Node:
 
 
 def override(text: str) -> Node:
-    """The layer that one ``--set key.path=value`` stands for; the value is read as YAML.
+    """Return the layer that one ``--set key.path=value`` stands for; the value is read as YAML.
 
     No value at all is empty text and not null: a shell variable that is not set must not switch anything off.
 

@@ -1,4 +1,4 @@
-"""YAML 1.2 read strictly, with a position for every value: no aliases, no tags, no key twice, nothing executed."""
+"""Read strict YAML 1.2, with a position for every value; aliases, tags and duplicate keys are errors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def plain_scalar(text: str) -> Any:
-    """The value of an unquoted scalar under YAML 1.2's core schema: ``3e-4`` is a float, ``no`` a string, ``010``
-    ten."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema: ``3e-4`` a float, ``no`` text, ``010`` ten."""
     if text.lower() in _SPECIAL and text in (text.lower(), text.capitalize(), text.upper()):
         return _SPECIAL[text.lower()]
     if len(text) > 400:  # longer digits are text; int() would refuse or crawl
@@ -111,12 +110,12 @@ class _Reader:
         self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def of(self, event: yaml.Event) -> Origin:
-        """The origin of the place at which an event starts."""
+        """Return the origin of the place at which an event starts."""
         mark = event.start_mark
         return self.at(mark.line, mark.column) if mark else self.at(0)
 
     def at(self, line: int, column: int = 0) -> Origin:
-        """The origin of a place; lines and columns are counted from zero."""
+        """Return the origin of a place; lines and columns are counted from zero."""
         if not self.origin.file:
             return self.origin
         text = self.lines[line] if line < len(self.lines) else ""

@@ -53,12 +53,12 @@ def load_sweep(
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
 ) -> list[Point]:
-    """Every point of a recipe's sweep, in the order of the block, seeds innermost.
+    """Return every point of a recipe's sweep, in the order of the block, seeds innermost.
 
     Args:
         recipe: A path, or the name of a shipped recipe.
         profiles: As for ``load_recipe``; a profile may have a ``sweep`` of its own, laid over the recipe's.
-        texts: ``key.path=value`` for all points.
+        texts: ``--set`` arguments for all points.
         plugins: Files with further components.
         installed: Whether installed plugins count.
 

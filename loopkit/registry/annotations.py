@@ -1,4 +1,4 @@
-"""Annotations read as text: the fixed vocabulary of option types, without evaluating any code."""
+"""Read annotations of options from text, in a fixed vocabulary, without evaluating code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict, "Seque
 
 
 class UnreadableAnnotation(ValueError):
-    """An annotation outside of the vocabulary; carries the line at fault."""
+    """An annotation outside of the vocabulary, with its line."""
 
     def __init__(self, node: ast.AST, why: str) -> None:
         super().__init__(f"annotation '{ast.unparse(node)}' cannot be read: {why}")
@@ -54,10 +54,10 @@ class UnreadableAnnotation(ValueError):
 
 
 class AnnotationReader:
-    """Turn the syntax tree of an annotation into what an option accepts.
+    """Convert the syntax tree of an annotation to the ``Annotation`` of an option.
 
     Args:
-        aliases: Module-level names of the same file that stand for annotations.
+        aliases: Module-level names of the same file that are annotations.
         sections: Classes of the same file that are parts of the recipe format.
     """
 
@@ -156,7 +156,7 @@ class AnnotationReader:
 
 @cache
 def sibling_bounds(annotation: Any) -> list[Divides | AtMost]:
-    """The bounds of an annotation that name another option or wiring."""
+    """Return the bounds of an annotation that name another option or wiring."""
     result = [marker for marker in getattr(annotation, "__metadata__", ()) if isinstance(marker, Divides | AtMost)]
     if typing.get_origin(annotation) is Annotated:
         return result + sibling_bounds(annotation.__origin__)

@@ -1,4 +1,4 @@
-"""Everything that can be named in a recipe: built-ins, installed plugins, local files."""
+"""The components that a recipe can name: built-ins, installed plugins, local files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ COMPONENTS = Path(__file__).resolve().parent.parent / "components"
 
 
 class ComponentError(UserError):
-    """A component that a recipe or a command names cannot be used; ``hint`` holds the way out."""
+    """A component that a recipe or a command names cannot be used; ``hint`` explains what to do."""
 
     hint: str
 
 
 class UnknownComponent(ComponentError):
-    """No component of this kind has this name; carries a hint for the user."""
+    """No component of this kind has this name."""
 
     def __init__(self, kind: str, name: object, names: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
         names = sorted(names)
@@ -48,7 +48,7 @@ class AmbiguousComponent(ComponentError):
 
 
 class BrokenComponent(ComponentError):
-    """A plugin's file cannot be read as the component it promises."""
+    """The file of a plugin does not define the component that its entry point declares."""
 
     def __init__(self, offer: Offer) -> None:
         super().__init__(f"{offer.kind} '{offer.name}' of {offer.provider} cannot be used: {offer.problem}")
@@ -63,24 +63,24 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Where components are found by kind and name.
+    """Components by kind and name.
 
     Args:
-        offers: Everything offered, built-ins first.
+        offers: All offers, built-ins first.
     """
 
     offers: tuple[Offer, ...]
 
     def of(self, kind: str) -> Iterator[Offer]:
-        """All offers of a kind, built-ins first, in the order of their files."""
+        """Yield all offers of a kind, built-ins first, in the order of their files."""
         return (offer for offer in self.offers if offer.kind == kind)
 
     def names(self, kind: str) -> list[str]:
-        """Names that a recipe may use for this kind."""
+        """Return the names that a recipe may use for this kind."""
         return list(dict.fromkeys(offer.name for offer in self.of(kind)))
 
     def get(self, kind: str, name: str) -> Schema:
-        """The schema of a component.
+        """Return the schema of a component.
 
         A built-in wins over a plugin of the same name, with a warning; ``package:name`` selects the plugin.
 
@@ -110,7 +110,7 @@ class Catalog:
         return self.get(kind, name).load()
 
     def with_files(self, files: Iterable[Path]) -> Catalog:
-        """This catalog with the components of local plugin files added.
+        """Return this catalog with the components of local plugin files added.
 
         Raises:
             SourceProblem: If a file cannot be read as components, with its line.
@@ -149,8 +149,10 @@ def _is_installed() -> bool:
 
 @cache
 def catalog(plugins: bool = True) -> Catalog:
-    """The catalog of this environment: built-ins, and the components of installed packages unless ``plugins`` is
-    false. What is broken in a package costs one line of warning."""
+    """Return the catalog of this environment: built-ins and, with ``plugins``, components of installed packages.
+
+    Each package with a broken component causes one warning.
+    """
     installed = tuple(installed_offers()) if plugins else ()
     broken: dict[str, Offer] = {}
     for offer in installed:

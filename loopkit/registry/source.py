@@ -1,4 +1,4 @@
-"""Schemas read from source text: no import, no evaluation, a file and line for every option."""
+"""Read schemas from source text, without importing or evaluating it; every option has a file and a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loopkit.registry.traits import check_registration
 
 
 class SourceProblem(UserError):
-    """A file that cannot be read as components: where, and what is wrong."""
+    """A file whose components cannot be read, with the line and the reason."""
 
     def __init__(self, file: Path, line: int, why: str) -> None:
         super().__init__(f"{file}:{line}: {why}" if line else f"{file}: {why}")
@@ -69,10 +69,10 @@ def _parse(file: Path, modified: int, size: int) -> Module:
 
 
 def read_components(file: Path, provider: Provider) -> Iterator[Schema]:
-    """Every class of a file that carries ``@register(...)``.
+    """Yield the schema of every class of a file that is decorated with ``@register(...)``.
 
     Raises:
-        SourceProblem: At the first thing that cannot be read, with its line.
+        SourceProblem: At the first line that cannot be read.
     """
     module = parse(file)
     seen: dict[tuple[str, str], int] = {}
@@ -126,7 +126,7 @@ Constructor = tuple[dict[str, int], dict[str, Option]]
 
 
 def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> Constructor:
-    """The constructor of a class, or of the nearest base that has one, in this file or in one that it imports."""
+    """Return the constructor of a class or of its nearest base that has one, also in a file that it imports."""
     return _own_or_inherited(module, node, docs, ()) or ({}, {})
 
 
@@ -152,7 +152,7 @@ def _own_or_inherited(
 
 
 def _class(module: Module, names: list[str]) -> tuple[Module | None, ast.ClassDef | None]:
-    """The class that a name stands for in a module, with the module that defines it; none where that is not known."""
+    """Return the class that a name refers to in a module, with the module that defines it; None if it is unknown."""
     if len(names) == 1 and names[0] in module.classes:
         return module, module.classes[names[0]]
     if not names or names[0] not in module.imports:
@@ -194,7 +194,7 @@ def _option(
 
 
 def _default(module: Module, name: str, node: ast.expr | None) -> Any:
-    """The literal behind a default: plain, ``use("name")``, or a dataclass's ``field(default_factory=...)``."""
+    """Return the value of a default: a literal, ``use("name")``, or a dataclass's ``field(default_factory=...)``."""
     match node:
         case None:
             return MISSING
@@ -211,7 +211,7 @@ def _default(module: Module, name: str, node: ast.expr | None) -> Any:
 
 
 def read_sections(*files: Path) -> dict[str, Schema]:
-    """The dataclasses of some files, as the fixed parts of one format; they may name each other across files."""
+    """Return the schemas of the dataclasses of some files; they may name each other across files."""
     home = {
         name: module for module in map(parse, files) for name, node in module.classes.items() if node.decorator_list
     }
@@ -235,7 +235,7 @@ def _section(module: Module, node: ast.ClassDef, reader: AnnotationReader) -> Sc
 
 
 def argument_docs(doc: str) -> dict[str, str]:
-    """The lines under ``Args:`` of a docstring, by name, each joined to one line."""
+    """Return the lines under ``Args:`` of a docstring, by name, each joined to one line."""
     docs: dict[str, str] = {}
     name, in_args = "", False
     for line in doc.splitlines():

@@ -33,7 +33,7 @@ class BestFigure:
 
 
 def read_best(folder: Path, figure: str, until: int) -> BestFigure | None:
-    """The best checkpoint so far, or None where there is none that still counts.
+    """Return the best checkpoint so far, or None where there is none that still counts.
 
     Args:
         folder: Where the checkpoints lie.
@@ -54,14 +54,14 @@ def write_best(folder: Path, mark: BestFigure) -> None:
 
 
 def better(new: BestFigure, old: BestFigure | None, goal: Literal["min", "max"]) -> bool:
-    """Whether an evaluation beats the best so far; the older one stays where both are as good."""
+    """Check whether an evaluation beats the best so far; the older one stays where both are as good."""
     if old is None or old.depth != new.depth:
         return True
     return new.value < old.value if goal == "min" else new.value > old.value
 
 
 def figure_of(rows: Sequence[Mapping[str, Any]], figure: str, depth: int | None) -> tuple[int, float]:
-    """A figure at a depth of an evaluation.
+    """Return a figure at a depth of an evaluation.
 
     Args:
         rows: One map for each depth, ``depth`` and ``trained`` among its keys.

@@ -59,7 +59,7 @@ REWOUND_TO = "to_step"
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The measurement of every logged step; a last line cut off by a killed process does not count.
+    """Return the measurement of every logged step; a last line cut off by a killed process does not count.
 
     Raises:
         ValueError: If a line is not JSON, naming file and line.
@@ -68,7 +68,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """What went wrong, and what was done about it, in the order in which it happened.
+    """Return what went wrong, and what was done about it, in the order in which it happened.
 
     Raises:
         ValueError: If a line is not JSON, naming file and line.

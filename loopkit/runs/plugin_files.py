@@ -26,17 +26,17 @@ def origin(schema: Schema) -> str:
 
 
 def is_file(brought: str) -> bool:
-    """Whether an origin names a local file, not a package."""
+    """Check whether an origin names a local file, not a package."""
     return _split(brought)[0].endswith(".py")
 
 
 def provider(brought: str) -> str:
-    """An origin without its hash."""
+    """Return an origin without its hash."""
     return _split(brought)[0]
 
 
 def changed_components(recorded: Mapping[str, str], specs: Iterable[Spec]) -> list[str]:
-    """What has changed of the components that a run was trained with, a line for each; empty where nothing has.
+    """Return what has changed of the components that a run was trained with, a line for each; empty where nothing has.
 
     Args:
         recorded: The origin of each by ``kind name``, as it was.
@@ -70,7 +70,7 @@ def keep_plugin_files(folder: RunFolder, recipe: Recipe) -> None:
 
 
 def _plugin_files(recipe: Recipe) -> Iterator[Path]:
-    """The files that the recipe names, and those of its components, loopkit's own left out."""
+    """Yield the files that the recipe names, and those of its components, loopkit's own left out."""
     schemas = [spec.schema for spec in recipe.specs.values()]
     used = [schema.file.resolve() for schema in schemas if schema.provider.package != "loopkit"]
     named = [Path(file).resolve() for file in recipe.plugins or ()]
@@ -82,6 +82,6 @@ def _digest(file: Path) -> str:
 
 
 def _split(brought: str) -> tuple[str, str]:
-    """An origin as who brings it, and the hash of the file; the hash is empty where none was noted."""
+    """Return an origin as who brings it, and the hash of the file; the hash is empty where none was noted."""
     match = _DIGEST.fullmatch(brought)
     return (match[1], match[2]) if match else (brought, "")

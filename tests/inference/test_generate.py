@@ -94,9 +94,9 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
         finished = end in tokens
         tokens = tokens[: tokens.index(end) + 1] if finished else tokens
         assert (item.tokens, item.finished) == (tuple(tokens), finished), number
-    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "nobody is computed after its end"
+    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "a finished sequence is not computed"
     assert sorted(ended) == [0, 1, 2, 3]
-    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "told as soon as it is known"
+    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "the callback runs with each token"
 
 
 def test_a_watcher_ends_a_sequence() -> None:
@@ -159,7 +159,7 @@ def test_uncacheable_component_is_recomputed() -> None:
             return super().forward(x, step)
 
     registration = CausalAttention.registration  # type: ignore[attr-defined]
-    Whole.registration = type(registration)("attention", "full", {"provides": {"double_backward"}})  # type: ignore[attr-defined]
+    Whole.registration = type(registration)("attention", "whole", {"provides": {"double_backward"}})  # type: ignore[attr-defined]
     model, expected = any_length(), generate(any_length(), PROMPTS, depth=2, max_tokens=6)
     assert uncacheable_components(model) == []
     for part in model.modules():

@@ -1,4 +1,4 @@
-"""A core whose state has streams: what stands around it is told, or refused. Letters: S streams, D width."""
+"""A core whose state has streams: other components support them or are rejected. Letters: S streams, D width."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python -m tests.recipe.deepspeed_keys
 
 writes the table anew. Sections that are pydantic models are read from their JSON schema; of the others, and of the top
-level, a dictionary that remembers what it is asked for is put through DeepSpeed.
+level, DeepSpeed reads a dictionary that records the requested keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BATCH = {"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "gradient_a
 
 
 class Asked(dict):  # type: ignore[type-arg]
-    """A dictionary that remembers the keys it is asked for."""
+    """A dictionary that records the requested keys."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -152,7 +152,7 @@ def value_of(annotation: Any) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The table as it is written."""
+    """The text of the table."""
     result = table()
     lines = [f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in result["keys"].items()]
     return f'{{"version": {json.dumps(result["version"])}, "keys": {{\n' + ",\n".join(lines) + "\n}}\n"

@@ -2,7 +2,7 @@
 
     python -m tests.recipe.fuzz --count 20000 --seed 0
 
-Each case must end in words, with exit code 0 or 2: no traceback, nothing executed, nothing written, within its second.
+Each case must end within a second, with exit code 0 or 2, without traceback, executed code or written files.
 """
 
 from __future__ import annotations

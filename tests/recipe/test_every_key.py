@@ -72,7 +72,7 @@ def moved_up(text: dict, path: Path_) -> dict | None:
 
 
 def moved_down(text: dict, path: Path_) -> Iterator[dict]:
-    """The key moved into each map beside it, unless that map has the key already."""
+    """The key moved into each sibling map that does not have it."""
     node = text
     for key in path[:-1]:
         node = node[key]
@@ -131,7 +131,7 @@ def missed(what: str, key: str, problem: Problem) -> bool:
 
 
 @pytest.mark.parametrize("recipe", fresh(), ids=lambda file: str(file.relative_to(ROOT / "recipes").with_suffix("")))
-def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_path: Path) -> None:
+def test_renamed_or_moved_key_is_one_problem(recipe: Path, tmp_path: Path) -> None:
     # the variants extend by absolute path, so that they may lie elsewhere
     text = yaml.safe_load(recipe.read_text())
     if "extends" in text and (recipe.parent / text["extends"]).exists():
@@ -149,7 +149,7 @@ def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_pat
     assert not wrong, "\n".join(wrong)
 
 
-def test_keys_of_all_recipes_are_tried() -> None:
+def test_keys_of_all_recipes_are_covered() -> None:
     assert sum(map(len, fresh().values())) > 150
 
 
@@ -161,7 +161,7 @@ def test_every_recipe_in_the_tree_is_valid() -> None:
         assert load_recipe(file).description, f"{file} does not say what it shows"
 
 
-def test_free_keys_are_told_apart() -> None:
+def test_free_keys_are_distinguished() -> None:
     assert free(("profiles", "mini"))
     assert free(("evaluate", "probes", "norms"))
     assert free(("train", "deepspeed", "x"))

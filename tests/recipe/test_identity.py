@@ -87,7 +87,7 @@ def _places(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield from _places(item, (*path, str(number)))
 
 
-def test_an_option_added_later_changes_no_identity(before: Recipe, grown: Recipe) -> None:
+def test_new_option_keeps_identity(before: Recipe, grown: Recipe) -> None:
     places = set(_places(grown.values))
     assert len(places) > 40
     assert {("train", LATER), ("model", "carry", "of", "1", LATER), ("trackers", "tensorboard", LATER)} <= places
@@ -99,7 +99,7 @@ def test_an_option_added_later_changes_no_identity(before: Recipe, grown: Recipe
     assert completed_values(before.values) == grown.values
 
 
-def test_an_option_added_later_may_have_another_past(before: Recipe, write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_option_may_have_a_former_value(before: Recipe, write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that names what older runs did is the recipe of those runs, and its default is not."""
     get = Catalog.get
 
@@ -120,14 +120,14 @@ def test_an_option_added_later_may_have_another_past(before: Recipe, write, monk
     assert load_recipe(saved).values == default.values
 
 
-def test_an_option_added_later_counts_where_it_is_set(before: Recipe, grown: Recipe) -> None:
+def test_new_option_counts_when_set(before: Recipe, grown: Recipe) -> None:
     changed = json.loads(json.dumps(grown.values))
     changed["model"]["readout"][LATER] = 8
     assert not grown.is_recipe_of(changed)
     assert {change.path for change in differences(grown.values, changed)} == {("model", "readout", LATER)}
 
 
-def test_a_run_made_before_is_still_the_same_run(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
+def test_older_run_is_the_same_run(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.resolved.write_text(before.to_yaml())
@@ -140,7 +140,7 @@ def test_a_run_made_before_is_still_the_same_run(before: Recipe, grown: Recipe, 
     assert not is_run_of(folder, grown)
 
 
-def test_a_run_is_found_under_the_name_of_an_older_hash(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
+def test_run_is_located_by_older_hash(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
     for name, seed in (("every-0123abcd", before.seed), ("every-4567abcd", 7), ("every-mini", before.seed)):
         folder = RunFolder(tmp_path / name)
         folder.path.mkdir()
@@ -152,7 +152,7 @@ def test_a_run_is_found_under_the_name_of_an_older_hash(before: Recipe, grown: R
     assert run_named_before(tmp_path, grown) is None
 
 
-def test_hash_depends_on_values_and_not_on_how_they_are_written(write) -> None:
+def test_hash_depends_on_values_and_not_notation(write) -> None:
     file = write(EVERY_KIND)
     plain = load_recipe(file)
     same = [

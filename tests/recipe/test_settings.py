@@ -22,7 +22,7 @@ from tests.recipe.conftest import BASE
         ("train.schedule.max=5", "train.schedule={type: lognormal, mu: 1.0, sigma: 0.5}"),
     ],
 )
-def test_order_of_settings_has_no_meaning(write, texts: tuple[str, ...]) -> None:
+def test_order_of_settings_is_irrelevant(write, texts: tuple[str, ...]) -> None:
     file = write()
     results = [load_recipe(file, (), order).values for order in itertools.permutations(texts)]
     assert all(values == results[0] for values in results)
@@ -46,7 +46,7 @@ def test_peak_survives_another_schedule(write) -> None:
         (("train.epochs=1", "train.tokens=2"), "exclude each other"),
     ],
 )
-def test_contradicting_settings_are_refused(write, texts: tuple[str, ...], message: str) -> None:
+def test_contradicting_settings_are_rejected(write, texts: tuple[str, ...], message: str) -> None:
     for order in itertools.permutations(texts):
         with pytest.raises(RecipeError) as caught:
             load_recipe(write(), (), order)
@@ -70,7 +70,7 @@ def test_same_setting_twice_is_one_setting(write) -> None:
         ("evaluate.tasks.perplexity", "no task is called ''"),
     ],
 )
-def test_empty_text_switches_nothing_off(write, key: str, message: str) -> None:
+def test_empty_text_is_not_null(write, key: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         load_recipe(write(), (), [f"{key}="])
     assert message in str(caught.value)

@@ -9,7 +9,7 @@ from loopkit.runs.atomic import write_json
 from loopkit.runs.provenance import describe, end_session, machine, origins, read_provenance, versions
 
 
-def test_a_record_holds_versions_machine_and_the_command(tmp_path: Path) -> None:
+def test_record_has_versions_machine_and_command(tmp_path: Path) -> None:
     record = describe(
         recipe="r", recipe_hash="abc", components={}, torch={"device": "cpu"}, command=["loopkit", "train"]
     )

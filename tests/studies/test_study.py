@@ -1,4 +1,4 @@
-"""Study files: the shipped one, and what is said of faulty ones."""
+"""Study files: the shipped one, and messages about invalid ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Combinations that cannot work, refused before anything runs, each with the nearest setting that does.
+"""Reject combinations that cannot work before anything runs, each with the nearest setting that works.
 
-No component is named here: what a component needs, provides or lacks is data in its registration. ``SETTINGS`` is
-the one table of what the trainer's settings take away.
+No component is named here: its registration states what it needs, provides or lacks. ``SETTINGS`` lists the
+capabilities that settings of the trainer remove.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from loopkit.registry.schema import Schema
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of the recipe that takes a capability away.
+    """A value of the recipe that removes a capability.
 
     Args:
         path: The key.
-        value: The value at fault.
+        value: The value.
         lacks: The capability that is then missing.
         why: The reason.
         remedy: The nearest setting that works.
@@ -51,14 +51,14 @@ SETTINGS = (
         (*ZERO, "stage"),
         3,
         "whole_matrices",
-        "ZeRO-3 cuts every matrix into parts that its optimizer never sees together",
+        "ZeRO-3 splits every matrix, and its optimizer has only one part at a time",
         "set train.deepspeed.zero_optimization.stage to 2, 1 or 0",
     ),
     Setting(
         (*ZERO, "round_robin_gradients"),
         True,
         "whole_matrices",
-        "round_robin_gradients deals the matrices of a group out in another order",
+        "round_robin_gradients changes the order of the matrices of a group",
         "set train.deepspeed.zero_optimization.round_robin_gradients to false",
     ),
     Setting(
@@ -69,7 +69,7 @@ SETTINGS = (
         "set train.deepspeed.zero_optimization.parameter_alignment to false",
     ),
 )
-"""Everything the trainer provides unless one of these settings is in force."""
+"""Settings that remove a capability of the trainer."""
 
 PROVIDED_BY_TRAINER = frozenset({"double_backward", "autocast", "whole_matrices", "streams"})
 
@@ -78,7 +78,7 @@ Rule = Callable[[Resolver, dict[str, Any]], Iterator[Problem]]
 
 
 def check(walk: Resolver, values: dict[str, Any], rules: Iterable[Rule]) -> Iterator[Problem]:
-    """Every combination of a walked recipe that cannot work, by these rules."""
+    """Yield a problem for each combination that cannot work, according to some rules."""
     for rule in rules:
         yield from rule(walk, values)
 
@@ -143,7 +143,7 @@ def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """Sequences of unequal depth share one pass, whose number of loops is that of the deepest."""
+    """Yield problems for ``loops_per: sequence``, where one pass has the number of loops of its deepest sequence."""
     path = ("train", "loops_per")
     if _at(values, path) == "sequence":
         for place, schema in walk.chosen.items():
@@ -174,7 +174,7 @@ def _depths(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _deepspeed(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """Keys that loopkit writes, keys that DeepSpeed does not read, and values that it refuses."""
+    """Yield problems for keys that loopkit writes, unknown DeepSpeed keys, and values that DeepSpeed refuses."""
     path = ("train", "deepspeed")
     node = walk.maps.get(path)
     if node is None:
@@ -188,7 +188,7 @@ def _deepspeed(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _figures(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """Tasks and probes whose figures would stand under one name."""
+    """Yield a problem for each pair of tasks or probes with figures of the same name."""
     owners: dict[str, Path] = {}
     for path, schema in walk.chosen.items():
         if path[:2] in (("evaluate", "tasks"), ("evaluate", "probes")):
@@ -214,7 +214,7 @@ def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _best(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """A figure or a depth that no evaluation during training has."""
+    """Yield a problem for a figure or a depth that no evaluation during training has."""
     place = ("train", "checkpoint", "best")
     figure, depth = _at(values, (*place, "figure")), _at(values, (*place, "depth"))
     if not isinstance(figure, str):
@@ -243,7 +243,7 @@ def _depths_in(text: str) -> list[int]:
 
 
 def _input(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """A model whose logits cannot depend on what it reads."""
+    """Yield a problem if the logits of a model cannot depend on its input."""
     start, path = ("model", "start"), ("model", "injection")
     ends, types = [walk.chosen.get(start), walk.chosen.get(path)], [(*start, "type"), (*path, "type")]
     if all(end is not None and end.traits.get("ignores_input") for end in ends) and not _reads_tokens(walk):
@@ -252,7 +252,7 @@ def _input(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _reads_tokens(walk: Resolver) -> bool:
-    """Whether a component of the model may read the tokens themselves."""
+    """Check whether a component of the model may read the tokens themselves."""
     for path, spec in walk.specs.items():
         if path[0] == "model" and "vocabulary" in spec.schema.wiring:
             option = spec.schema.traits.get("reads_tokens")

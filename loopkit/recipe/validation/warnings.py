@@ -11,7 +11,7 @@ from loopkit.recipe.recipe import Recipe
 
 
 def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
-    """One line for each setting that cannot take effect: its key, why, and what to do.
+    """Yield a line for each setting that cannot take effect: its key, why, and what to do.
 
     Args:
         recipe: The resolved recipe.
@@ -41,7 +41,7 @@ def _examples(recipe: Recipe) -> int | None:
 
 
 def _steps(recipe: Recipe, examples: int | None) -> int | None:
-    """Optimizer steps of the run, as ``training.length`` counts them; None where only the data can tell."""
+    """Return the optimizer steps of the run, as ``training.length`` counts them; None if it depends on the data."""
     train = recipe.train
     if train.steps is not None:
         return train.steps
@@ -53,7 +53,7 @@ def _steps(recipe: Recipe, examples: int | None) -> int | None:
 
 
 def _lengths(recipe: Recipe, steps: int) -> Iterator[str]:
-    """Lengths in optimizer steps that do not fit into the run."""
+    """Yield lengths in optimizer steps that do not fit into the run."""
     for path, spec in recipe.specs.items():
         key = ".".join(path)
         names = sorted(spec.schema.traits.get("lengths", ()))
@@ -72,14 +72,14 @@ _SHORTER = "shorten it, or give it as a share of the run such as 0.1"
 
 
 def _in_steps(length: Any, steps: int) -> float:
-    """A length in steps: a whole number is one already, a fraction a share of the run."""
+    """Return a length in steps: a whole number is one already, a fraction a share of the run."""
     if isinstance(length, int) and not isinstance(length, bool):
         return length
     return length * steps if isinstance(length, float) else 0
 
 
 def _one_loop(recipe: Recipe) -> Iterator[str]:
-    """Exit rules where every sequence has the same, only exit."""
+    """Yield exit rules without effect because every sequence has one exit only."""
     schedule = recipe.train.schedule
     if schedule.options.get(schedule.schema.traits.get("maximum", "")) != 1:
         return

@@ -46,19 +46,19 @@ def lines(file: Path, *texts: str, examples: int | None = None) -> list[str]:
         ),
     ],
 )
-def test_settings_without_effect_are_warned_of(write, texts: tuple[str, ...], message: str) -> None:
+def test_settings_without_effect_cause_a_warning(write, texts: tuple[str, ...], message: str) -> None:
     (line,) = lines(write(), *texts)
     assert message in line
 
 
-def test_an_epoch_is_known_when_the_data_is(write) -> None:
+def test_epoch_length_requires_data(write) -> None:
     file = write()
     assert lines(file, "train.epochs=1", "train.lr.warmup=5") == []
     assert "which has 2" in lines(file, "train.epochs=1", "train.lr.warmup=5", examples=8)[0]
     assert "an epoch has 3 sequences" in lines(file, examples=3)[0]
 
 
-def test_settings_with_effect_are_not_warned_of(write) -> None:
+def test_settings_with_effect_cause_no_warning(write) -> None:
     texts = ["train.lr={type: wsd, warmup: 1, cooldown: 3}", "objective.supervision=exit_weighted", "model.gate=linear"]
     assert lines(write(), *texts, examples=4) == []
 
