@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
         examples: Training sequences of an epoch; None uses the limit of the source, if it has one.
     """
     examples = _examples(recipe) if examples is None else examples
-    if (steps := _steps(recipe, examples)) is not None:
+    if (steps := recipe.train.num_steps(examples, recipe.data.length)) is not None:
         yield from _lengths(recipe, steps)
     batch = recipe.train.batch
     if examples is not None and examples < batch:
@@ -38,18 +37,6 @@ def _examples(recipe: Recipe) -> int | None:
     source = recipe.data.source
     most = source.options.get(source.schema.traits.get("examples", ""))
     return most if isinstance(most, int) else None
-
-
-def _steps(recipe: Recipe, examples: int | None) -> int | None:
-    """Return the optimizer steps of the run, as ``training.length`` counts them; None if it depends on the data."""
-    train = recipe.train
-    if train.steps is not None:
-        return train.steps
-    if train.tokens is not None:
-        return max(math.ceil(train.tokens / (train.batch * recipe.data.length)), 1)
-    if train.epochs is not None and examples is not None:
-        return max(math.ceil(train.epochs * examples / train.batch), 1)
-    return None
 
 
 def _lengths(recipe: Recipe, steps: int) -> Iterator[str]:
