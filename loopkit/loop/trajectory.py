@@ -271,11 +271,8 @@ class Trajectory:
             del self._read[key]
 
     def _without_states(self) -> Trajectory:
-        """Return the pass without its states, for a step to reference.
-
-        Activation checkpointing references the step, and the states of the pass reference the checkpoint: a step that
-        referenced the states would be part of a cycle.
-        """
+        """Return the pass without its states, for a step to reference: activation checkpointing references the step,
+        and the states reference the checkpoint, so a step with the states would be part of a reference cycle."""
         if self._stateless is None:
             # a read inside a loop has its own cache slots, because the same loop may be read again later
             cache = None if self.cache is None else CodaCache(self.cache, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -67,6 +67,20 @@ def from_plain(value: Any, origin: Origin) -> Node:
     if isinstance(value, list | tuple):
         return Node([from_plain(item, origin) for item in value], origin)
     return Node(value, origin)
+
+
+def nested(node: Node, path: Iterable[str]) -> Node:
+    """Return the layer that contains a value at a path."""
+    for key in reversed(list(path)):
+        node = Node({key: node}, node.origin)
+    return node
+
+
+def value_at(values: Any, path: Iterable[str]) -> Any:
+    """Return the value of plain data at a path; None if there is none."""
+    for key in path:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError
@@ -124,12 +125,7 @@ def _at(node: Node, path: Path) -> Any:
 
 def _shared(one: Path, other: Path) -> int:
     """Return how many keys two paths have in common from the root."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def _text(node: Node) -> str:

@@ -14,7 +14,7 @@ from loopkit.errors import UserError
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.plugins import Offer, installed_offers
 from loopkit.registry.schema import Provider, Schema
-from loopkit.registry.source import SourceProblem, read_components
+from loopkit.registry.source import read_components
 
 COMPONENTS = Path(__file__).resolve().parent.parent / "components"
 
@@ -126,7 +126,7 @@ class Catalog:
 
 def builtin_offers() -> Iterator[Offer]:
     """loopkit's own components, read from their files."""
-    here = version("loopkit") if _is_installed() else ""
+    own_version = _own_version()
     for kind in KINDS:
         folder = COMPONENTS / kind
         files = sorted(folder.glob("*.py")) if folder.is_dir() else [COMPONENTS / f"{kind}.py"]
@@ -134,17 +134,16 @@ def builtin_offers() -> Iterator[Offer]:
             if not file.is_file():
                 continue
             parts = file.relative_to(COMPONENTS.parent).with_suffix("").parts
-            provider = Provider("loopkit", here, ".".join(("loopkit", *(p for p in parts if p != "__init__"))))
+            provider = Provider("loopkit", own_version, ".".join(("loopkit", *(p for p in parts if p != "__init__"))))
             for schema in read_components(file, provider):
                 yield Offer(schema.kind, schema.name, provider, file, schema)
 
 
-def _is_installed() -> bool:
+def _own_version() -> str:
     try:
-        version("loopkit")
+        return version("loopkit")
     except PackageNotFoundError:
-        return False
-    return True
+        return ""
 
 
 @cache
@@ -162,15 +161,3 @@ def catalog(plugins: bool = True) -> Catalog:
         why = f"plugin {package} is broken: {offer.kind} '{offer.name}': {offer.problem}"
         warnings.warn(f"{why}; run loopkit doctor for details, or leave it out with --no-plugins", stacklevel=2)
     return Catalog((*builtin_offers(), *installed))
-
-
-__all__ = [
-    "AmbiguousComponent",
-    "BrokenComponent",
-    "Catalog",
-    "Offer",
-    "SourceProblem",
-    "UnknownComponent",
-    "catalog",
-    "did_you_mean",
-]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loopkit.registry.catalog import COMPONENTS
 from loopkit.registry.kinds import KINDS, WIRING
-from loopkit.registry.source import Module, parse
+from loopkit.registry.source import Module, argument_docs, parse
 from loopkit.registry.traits import TRAITS, Trait
 
 SHARED = (("injection", "no_decay"), ("attention", "stacked_rows"), ("readout", "max_depth"))
@@ -147,7 +147,7 @@ def _shared() -> Iterator[Member]:
 def _members(node: ast.ClassDef) -> Iterator[Member]:
     """Yield public attributes and methods in the order of the class."""
     abstract = any("abstractmethod" in map(ast.unparse, _decorators(item)) for item in node.body)
-    described = _described(_doc(node))
+    described = argument_docs(_doc(node), ("Args:", "Attributes:"))
     for item, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             doc = _text_below(after) or described.get(item.target.id, "")
@@ -165,16 +165,6 @@ def _text_below(item: ast.stmt | None) -> str:
         case ast.Expr(value=ast.Constant(value=str() as text)):
             return inspect.cleandoc(text)
     return ""
-
-
-def _described(doc: str) -> dict[str, str]:
-    """Return the lines under ``Attributes:`` or ``Args:`` of a docstring, by name."""
-    entries: dict[str, str] = {}
-    for section in re.findall(r"^(?:Attributes|Args):\n((?:(?: {4}.*)?\n?)*)", doc, re.MULTILINE):
-        for entry in re.split(r"\n(?= {4}\w)", section):
-            name, _, text = entry.strip().partition(": ")
-            entries[name] = " ".join(text.split())
-    return entries
 
 
 def _is_required(item: ast.stmt, abstract: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -234,16 +234,16 @@ def _section(module: Module, node: ast.ClassDef, reader: AnnotationReader) -> Sc
     return Schema("section", node.name, node.name, options, (), traits, doc, module.file, node.lineno)
 
 
-def argument_docs(doc: str) -> dict[str, str]:
-    """Return the lines under ``Args:`` of a docstring, by name, each joined to one line."""
+def argument_docs(doc: str, sections: Collection[str] = ("Args:",)) -> dict[str, str]:
+    """Return the entries of some sections of a docstring, by name, each on one line."""
     docs: dict[str, str] = {}
-    name, in_args = "", False
+    name, in_section = "", False
     for line in doc.splitlines():
         if re.match(r"[A-Z]\w*:( |$)", line):
-            in_args = line == "Args:"
-        elif in_args and (match := re.match(r" {4}(\w+): *(.*)$", line)):
+            in_section = line in sections
+        elif in_section and (match := re.match(r" {4}(\w+): *(.*)$", line)):
             name = match[1]
             docs[name] = match[2]
-        elif in_args and name and line.strip():
+        elif in_section and name and line.strip():
             docs[name] = f"{docs[name]} {line.strip()}".strip()
     return docs

@@ -12,7 +12,7 @@ from typing import Any
 
 from loopkit.plural import plural
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
-from loopkit.recipe.node import Origin, Path, Problem
+from loopkit.recipe.node import Origin, Path, Problem, value_at
 from loopkit.recipe.resolve import Resolver, UnknownKey
 from loopkit.recipe.validation.deepspeed import OWNED_KEYS, unknown_keys, wrong_values
 from loopkit.registry.schema import Schema
@@ -51,7 +51,7 @@ SETTINGS = (
         (*ZERO, "stage"),
         3,
         "whole_matrices",
-        "ZeRO-3 splits every matrix, and its optimizer has only one part at a time",
+        "ZeRO-3 cuts every matrix into parts, and its optimizer has one part at a time",
         "set train.deepspeed.zero_optimization.stage to 2, 1 or 0",
     ),
     Setting(
@@ -83,12 +83,6 @@ def check(walk: Resolver, values: dict[str, Any], rules: Iterable[Rule]) -> Iter
         yield from rule(walk, values)
 
 
-def _at(values: Any, path: Path) -> Any:
-    for key in path:
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
-
-
 def _problem(walk: Resolver, path: Path, message: str, hint: str, *depends: Path) -> Problem:
     return Problem(_origin(walk, path), path, message, hint, (path, *depends))
 
@@ -106,7 +100,7 @@ def _needs(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         for need in sorted(schema.traits.get("needs", ())):
             who = f"{schema.kind} '{schema.name}' needs {need}"
             for setting in SETTINGS:
-                if setting.lacks == need and _at(values, setting.path) == setting.value:
+                if setting.lacks == need and value_at(values, setting.path) == setting.value:
                     yield _problem(walk, path, f"{who}; {setting.why}", setting.remedy, setting.path)
             for other, lacking in schemas.items():
                 if need in lacking.traits.get("lacks", ()):
@@ -133,7 +127,7 @@ def _most_loops(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    backprop, schedule = _at(values, ("train", "backprop")), walk.specs.get(("train", "schedule"))
+    backprop, schedule = value_at(values, ("train", "backprop")), walk.specs.get(("train", "schedule"))
     option = schedule.schema.traits.get("maximum") if schedule else None
     most = schedule.options.get(option) if schedule and option else None
     if isinstance(backprop, int) and isinstance(most, int) and backprop > most:
@@ -145,7 +139,7 @@ def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     """Yield problems for ``loops_per: sequence``, where one pass has the number of loops of its deepest sequence."""
     path = ("train", "loops_per")
-    if _at(values, path) == "sequence":
+    if value_at(values, path) == "sequence":
         for place, schema in walk.chosen.items():
             if place[0] == "model" and schema.traits.get("uses_total"):
                 who = f"{schema.kind} '{schema.name}' at {'.'.join(place)}"
@@ -154,7 +148,7 @@ def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    batch, micro = _at(values, ("train", "batch")), _at(values, ("train", "micro_batch"))
+    batch, micro = value_at(values, ("train", "batch")), value_at(values, ("train", "micro_batch"))
     if isinstance(batch, int) and isinstance(micro, int) and batch % micro:
         path = ("train", "micro_batch")
         fits = max(size for size in range(1, micro + 1) if batch % size == 0)
@@ -165,7 +159,7 @@ def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 def _depths(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path = ("evaluate", "depths")
-    depths = _at(values, path)
+    depths = value_at(values, path)
     if depths is not None:
         try:
             parse_depths(str(depths))
@@ -201,12 +195,12 @@ def _figures(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path, length = ("evaluate", "stride"), ("data", "length")
-    stride, window = _at(values, path), _at(values, length)
+    stride, window = value_at(values, path), value_at(values, length)
     source = walk.chosen.get(("data", "source"))
     cut = (
         source is not None
         and source.traits.get("layout") == "stream"
-        and _at(values, ("evaluate", "protocol")) == "non_overlapping"
+        and value_at(values, ("evaluate", "protocol")) == "non_overlapping"
     )
     if cut and isinstance(stride, int) and isinstance(window, int) and stride > window:
         message = f"{stride} is more than data.length, which is {window}: tokens between windows would not be scored"
@@ -216,7 +210,7 @@ def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 def _best(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     """Yield a problem for a figure or a depth that no evaluation during training has."""
     place = ("train", "checkpoint", "best")
-    figure, depth = _at(values, (*place, "figure")), _at(values, (*place, "depth"))
+    figure, depth = value_at(values, (*place, "figure")), value_at(values, (*place, "depth"))
     if not isinstance(figure, str):
         return
     measurements = {
@@ -229,7 +223,7 @@ def _best(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     if declared and figure.partition(".")[0] not in figures:
         hint = f"figures: {', '.join(sorted(figures)) or 'none, as evaluate has neither tasks nor probes'}"
         yield _problem(walk, (*place, "figure"), f"nothing under evaluate measures {figure!r}", hint, ("evaluate",))
-    depths = _at(values, ("evaluate", "depths"))
+    depths = value_at(values, ("evaluate", "depths"))
     if isinstance(depth, int) and depths is not None and depth not in _depths_in(str(depths)):
         message = f"{depth} is not among evaluate.depths, which is {depths}"
         yield _problem(walk, (*place, "depth"), message, "add it there", ("evaluate", "depths"))
