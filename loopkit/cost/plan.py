@@ -150,7 +150,7 @@ def _memory(memory: Memory, micro: int) -> dict[str, int]:
         "gradients": memory.states.gradients,
         "optimizer": memory.states.optimizer,
         "buffers": memory.states.buffers,
-        "activations": memory.activations.kept(micro),
+        "activations": memory.activations.stored(micro),
         "logits": memory.activations.logits(micro),
         "total": memory.total(micro),
     }

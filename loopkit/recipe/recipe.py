@@ -222,7 +222,7 @@ def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
         warnings.warn(message, stacklevel=4)
 
 
-def with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
+def with_plugins(stack: Sequence[Node], components: Catalog, extra: Iterable[FilePath]) -> Catalog:
     """Return the catalog with the components of the files that the recipe and the command line name."""
     files: dict[FilePath, Origin] = {file.resolve(): Origin("--plugins") for file in extra}
     for item in _plugin_nodes(stack):
@@ -230,18 +230,18 @@ def with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath
     problems = []
     for file, origin in files.items():
         try:
-            known = known.with_files([file])
+            components = components.with_files([file])
         except SourceProblem as error:
             problems.append(Problem(origin, ("plugins",), str(error)))
     if problems:
         raise RecipeError(problems)
-    return known
+    return components
 
 
 def _with_files(composed: Node, extra: Iterable[FilePath]) -> Node:
     """Return the recipe with the files of ``--plugins`` in its own list, so that a resumed run loads them."""
-    known = composed.value.get("plugins")
-    items = list(known.value) if known is not None and isinstance(known.value, list) else []
+    plugins = composed.value.get("plugins")
+    items = list(plugins.value) if plugins is not None and isinstance(plugins.value, list) else []
     there = {(item.origin.folder / str(item.value)).resolve() for item in items}
     origin = Origin("--plugins")
     added = [Node(str(file), origin) for file in dict.fromkeys(file.resolve() for file in extra) if file not in there]
@@ -257,14 +257,14 @@ def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
         yield from (item for item in lists[-1].value if isinstance(item.value, str))
 
 
-def component(kind: str, value: Any, *, among: Catalog | None = None, **known: Any) -> Spec:
+def component(kind: str, value: Any, *, among: Catalog | None = None, **siblings: Any) -> Spec:
     """Build the spec of a component from what a recipe would write.
 
     Args:
         kind: The kind.
         value: A name, or a map with ``type`` and options.
         among: Where names are looked up; None means the catalog of this environment.
-        known: Values that bounds may name, such as ``width``.
+        siblings: Values that bounds may name, such as ``width``.
 
     Raises:
         RecipeError: With every problem found.
@@ -272,7 +272,7 @@ def component(kind: str, value: Any, *, among: Catalog | None = None, **known: A
     merger = Merger(catalog() if among is None else among, format_sections())
     node = merger.merge(None, from_plain(value, Origin("component")), Slot(kind))
     walk = Resolver(merger)
-    env = {name: Known(item, (name,)) for name, item in known.items()}
+    env = {name: Known(item, (name,)) for name, item in siblings.items()}
     if not isinstance(node.value, dict):
         raise RecipeError([Problem(node.origin, (), f"a {kind} is a name or a map with its options, not {value!r}")])
     _, spec = walk.component(kind, None, node, (kind,), env)

@@ -23,18 +23,18 @@ class Spec:
         kind: The kind of component.
         name: Its registered name, or ``package:name`` for a plugin's.
         options: Checked values; a slot holds another ``Spec``, or a list or map of them.
-        found: Schema of the component where it comes from a recipe's own plugin file; else it is looked up when needed.
+        local_schema: Schema of a component of a local plugin file; other schemas are looked up when needed.
     """
 
     kind: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    found: Schema | None = field(default=None, compare=False, repr=False)
+    local_schema: Schema | None = field(default=None, compare=False, repr=False)
 
     @property
     def schema(self) -> Schema:
         """Schema of the component, read without importing it."""
-        return self.found if self.found is not None else catalog().get(self.kind, self.name)
+        return self.local_schema if self.local_schema is not None else catalog().get(self.kind, self.name)
 
     @property
     def target(self) -> type:

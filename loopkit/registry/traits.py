@@ -75,7 +75,7 @@ TRAITS = {
     ),
     "figures": Trait(
         "names",
-        "The names under which its figures stand beside those of others; a recipe with two of one name is refused.",
+        "The names of its figures; they must be unique within a recipe.",
         ("task", "probe"),
     ),
     "generates": Trait(

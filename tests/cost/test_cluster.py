@@ -44,7 +44,7 @@ def entry_for(gpus: int, stage: int, recompute: bool, of: Work | None = None) ->
 
 
 @pytest.mark.parametrize(("stage", "parts"), [(0, (4, 4, 8)), (1, (4, 4, 8 / 64)), (2, (4, 4 / 64, 8 / 64))])
-def test_states_are_four_four_and_eight_bytes_shared_out_by_stage(stage: int, parts: tuple[float, ...]) -> None:
+def test_zero_stage_partitions_parameters_gradients_and_states(stage: int, parts: tuple[float, ...]) -> None:
     memory = entry_for(64, stage, True)["memory_bytes"]
     for name, per_parameter in zip(("parameters", "gradients", "optimizer"), parts, strict=True):
         assert memory[name] == pytest.approx(7 * BILLION * per_parameter)
@@ -65,7 +65,7 @@ def test_an_offloaded_optimizer_takes_nothing_here() -> None:
     assert States.of(100, 40, 80, {}, 1) == States(400, 160, 320, 0)  # frozen parameters have neither
 
 
-def test_what_fits_is_the_largest_micro_batch_in_the_share_of_memory() -> None:
+def test_micro_batch_is_the_largest_that_fits() -> None:
     layout = entry_for(64, 2, True)
     states = 4 * 7 + 12 * 7 / 64 + 4 * BUCKET_SIZE / GB
     room = MEMORY_SHARE * 80 - states - 1
@@ -85,14 +85,14 @@ def test_seconds_are_operations_and_bytes_over_their_rates(stage: int, times: fl
     assert same == network
 
 
-def test_a_core_that_stays_gathered_is_sent_once_a_pass() -> None:
+def test_gathered_core_is_sent_once_per_pass() -> None:
     _, large = seconds(work(), MACHINES, 64, 3, False, 1)
     _, small = seconds(work(zero={"stage3_max_live_parameters": 6 * BILLION}), MACHINES, 64, 3, False, 1)
     assert small == pytest.approx(3 * 4 * 7e9 * 63 / 64 / 50e9)
     assert large > 2 * small
 
 
-def test_inside_of_a_machine_the_link_counts_and_beyond_it_the_network() -> None:
+def test_bandwidth_is_that_of_link_or_network() -> None:
     assert (MACHINES.bandwidth(8), MACHINES.bandwidth(9)) == (400e9, 50e9)
     assert Cluster(1, 1, 1, link=10e9, network=50e9).bandwidth(64) == 10e9
     assert seconds(work(), MACHINES, 1, 0, False, 1)[1] == 0
@@ -115,7 +115,7 @@ def test_mfu_counts_the_operations_of_the_model_alone() -> None:
             assert layout["mfu"] == pytest.approx(expected)
 
 
-def test_the_fastest_that_fits_is_shown_for_every_number_of_gpus() -> None:
+def test_fastest_fitting_layout_is_shown_per_count() -> None:
     every = list(layouts(work(), MACHINES))
     assert {layout["gpus"] for layout in every} == set(GPU_COUNTS)
     chosen = fastest([layout for layout in every if layout["gpus"] == 64])

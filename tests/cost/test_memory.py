@@ -62,11 +62,11 @@ def test_what_is_counted_is_kept(recipe: Maker, autocast: bool) -> None:
 def test_more_loops_and_more_sequences_take_more(recipe: Maker) -> None:
     four, two = estimated(recipe(*WIDE)), estimated(recipe(*WIDE, "train.backprop=2"))
     assert two.activations.per_sequence < 0.8 * four.activations.per_sequence
-    assert four.activations.kept(8) - four.activations.kept(4) == 4 * four.activations.per_sequence
+    assert four.activations.stored(8) - four.activations.stored(4) == 4 * four.activations.per_sequence
     assert four.total(1) < four.total(4) < four.total(8)
 
 
-def test_the_peak_is_at_the_end_of_the_forward_pass_or_in_the_backward_pass() -> None:
+def test_peak_is_after_forward_or_in_backward() -> None:
     states = States(parameters=400, gradients=300, optimizer=800, buffers=50)
     passes = Activations(fixed=10, per_sequence=100, last_loop=25, recomputed=0, logits_per_sequence=9, logit=10)
     assert passes.peak(2, states, accumulating=False) == 1250 + max(210 + 180, 210 - 50 + 300)
@@ -112,7 +112,7 @@ def test_states_are_shared_out_by_zero(recipe: Maker) -> None:
     assert shared == [(p, p, o // 4), (p, p // 4, o // 4), (p // 4, p // 4, o // 4)]
 
 
-def test_muon_keeps_one_number_for_each_parameter_of_a_matrix(recipe: Maker) -> None:
+def test_muon_keeps_one_number_per_matrix_parameter(recipe: Maker) -> None:
     adamw, muon = estimated(recipe(*WIDE)).states, estimated(recipe(*WIDE, "train.optimizer=muon")).states
     blocks = 4 * sum(rows * columns for rows, columns in MATRICES)
     assert muon.optimizer == adamw.optimizer - blocks
@@ -124,7 +124,7 @@ def test_the_budget_of_a_cpu_is_a_quarter() -> None:
     assert 2**26 < memory_budget(torch.device("cpu")) <= total_memory() / 4
 
 
-def test_the_44m_model_takes_eight_sequences_of_24_gib(root: Path) -> None:
+def test_44m_model_fits_eight_sequences_in_24_gib(root: Path) -> None:
     recipe = load_recipe(root / "recipes" / "wikitext_44m_raw.yaml")
     schedule: Schedule = recipe.train.schedule.build()
     model = build_model(recipe.model, vocabulary=20_000, max_length=256, max_loops=4, device="meta")

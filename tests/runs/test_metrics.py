@@ -23,7 +23,7 @@ def test_lines_are_appended_and_read(tmp_path: Path) -> None:
     assert read_metrics(path)[2]["ce"] == [None, 0.3]
 
 
-def test_a_line_is_readable_before_the_log_is_closed(tmp_path: Path) -> None:
+def test_line_is_readable_before_the_log_closes(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "m") as log:
         log.write({"step": 1})
         assert read_metrics(tmp_path / "m") == [{"step": 1}]

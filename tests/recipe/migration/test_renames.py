@@ -90,7 +90,7 @@ def test_saved_recipes_are_read_without_warning(old: Path) -> None:
         load_recipe(old, saved=True)
 
 
-def test_saved_values_of_format_1_have_the_same_hash(old: Path) -> None:
+def test_saved_format_1_values_keep_their_hash(old: Path) -> None:
     recipe = load_recipe(old, saved=True)
     saved = old_names(json.loads(json.dumps(recipe.values)))
     assert saved["train"]["optimizer"]["rounds"] == 6
