@@ -95,7 +95,8 @@ def _plugins(files: tuple[Path, ...], installed: bool) -> list[dict[str, str]]:
     """Every component and recipe folder of a plugin, with its state."""
     import warnings
 
-    from loopkit.registry.catalog import SourceProblem, catalog
+    from loopkit.registry.catalog import catalog
+    from loopkit.registry.source import SourceProblem
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the table shows the same problems

@@ -111,7 +111,7 @@ def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool
             "gradients": states.gradients,
             "optimizer": states.optimizer,
             "buffers": states.buffers,
-            "activations": activations.kept(shown),
+            "activations": activations.stored(shown),
             "logits": activations.logits(shown),
             "total": activations.peak(shown, states, shown < share),
         },

@@ -99,7 +99,7 @@ class Activations:
     logit: int = 10
     block: int = 0
 
-    def kept(self, micro: int) -> int:
+    def stored(self, micro: int) -> int:
         """Return the peak bytes of a micro-batch, without logits."""
         return self.fixed + micro * self.per_sequence
 
@@ -120,8 +120,8 @@ class Activations:
             accumulating: Whether gradients of earlier micro-steps exist.
         """
         earlier = states.gradients if accumulating else 0
-        forward = self.kept(micro) - micro * self.recomputed + self.logits(micro) + earlier
-        backward = self.kept(micro) - micro * self.last_loop + micro * self.block + states.gradients
+        forward = self.stored(micro) - micro * self.recomputed + self.logits(micro) + earlier
+        backward = self.stored(micro) - micro * self.last_loop + micro * self.block + states.gradients
         return states.total - states.gradients + max(forward, backward)
 
 

@@ -15,7 +15,6 @@ from loopkit.cost.flops import StepFlops
 from loopkit.cost.hardware import MEMORY_SHARE, Ceiling, recipe_ceiling
 from loopkit.cost.memory import Memory, States, count_states, estimate_activations
 from loopkit.data.batch_sizes import largest_micro
-from loopkit.data.run_length import num_steps
 from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, cache_numbers, count_parameters
 from loopkit.model.parameter_groups import freeze
@@ -151,7 +150,7 @@ def _memory(memory: Memory, micro: int) -> dict[str, int]:
         "gradients": memory.states.gradients,
         "optimizer": memory.states.optimizer,
         "buffers": memory.states.buffers,
-        "activations": memory.activations.kept(micro),
+        "activations": memory.activations.stored(micro),
         "logits": memory.activations.logits(micro),
         "total": memory.total(micro),
     }
@@ -170,9 +169,9 @@ def _micro_batch(recipe: Recipe, memory: Memory, assumptions: Assumptions) -> in
 def _length_and_time(recipe: Recipe, assumptions: Assumptions, per_token: float) -> dict[str, Any]:
     """Return steps, tokens, FLOPs and time, if known."""
     train, length = recipe.train, recipe.data.length
-    if train.epochs is not None and assumptions.examples is None:
+    steps = train.num_steps(assumptions.examples, length)
+    if steps is None:
         return {"epochs": train.epochs}
-    steps = num_steps(train, assumptions.examples or 0, length)
     tokens = steps * train.batch * length
     ceiling = _ceiling(recipe) if assumptions.flops_per_s is None else Ceiling(assumptions.flops_per_s, "given", "", "")
     rate = assumptions.mfu * ceiling.flops_per_s * assumptions.world / per_token

@@ -10,6 +10,7 @@ import numpy as np
 
 from loopkit.data.encoding.pieces import TextPiece
 from loopkit.errors import UserError
+from loopkit.plural import plural
 
 LEARN, TARGETS, GROUPS = "learn.bin", "targets.bin", "groups.bin"
 
@@ -60,9 +61,9 @@ def _target_flags(piece: TextPiece, targets: list[np.ndarray | None], ids: list[
     for part, target, tokens in zip(piece.parts, targets, ids, strict=True):
         if target is not None and len(target) != len(tokens):
             raise UserError(
-                f"document {piece.key}: {part.text!r} has {len(tokens)} tokens and its target {part.target!r} has "
-                f"{len(target)}; both must have the same number: choose a tokenizer of single characters, "
-                "or split the document into more parts"
+                f"document {piece.key}: {part.text!r} has {plural(len(tokens), 'token')} and its target "
+                f"{part.target!r} has {len(target)}; both must have the same number: choose a tokenizer "
+                "of single characters, or split the document into more parts"
             )
     pairs = zip(ids, targets, strict=True)
     flags = np.concatenate([np.full(len(tokens), target is not None) for tokens, target in pairs])

@@ -32,7 +32,7 @@ class PaddedExamples(Examples):
         longest = int(np.diff(self._bounds[: self._documents + 1]).max(initial=0))
         if store.in_place and longest > length:
             raise UserError(
-                f"data.length: {length} tokens are fewer than the {longest} of the longest example, which has a target "
+                f"data.length: {length} is less than {longest}, the tokens of the longest example, which has a target "
                 f"for each; set data.length to at least {longest}"
             )
 

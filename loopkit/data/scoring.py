@@ -13,6 +13,7 @@ from loopkit.data.encoding.store import PrefixCounts, TokenStore
 from loopkit.data.padded import PaddedExamples
 from loopkit.data.rows import Examples, Row
 from loopkit.data.windows import OnceWindows, Windows
+from loopkit.plural import plural
 
 Protocol = Literal["non_overlapping", "half_overlap"]
 MAX_GROUPS = 8
@@ -77,14 +78,15 @@ def score_stream(
     extent = _format_extent(store, name, mark)
     if protocol == "non_overlapping":
         once = OnceWindows(store, length, length if stride is None else stride, stop=mark.tokens, pad=pad)
-        overlap = f", {length - once.stride} tokens of context" if once.stride < length else ""
+        overlap = f", {plural(length - once.stride, 'token')} of context" if once.stride < length else ""
         how = f"each token but the first scored once, windows of {length}{overlap}"
-        counts = "" if words is None else f"{mark.words:,} words, "
-        return Scoring(once, once.targets, mark, f"{extent}, {counts}{mark.bytes:,} bytes; {how}", words)
+        counts = "" if words is None else f"{plural(mark.words, 'word')}, "
+        return Scoring(once, once.targets, mark, f"{extent}, {counts}{plural(mark.bytes, 'byte')}; {how}", words)
     windows = Windows(store, length, max(length // 2, 1) if stride is None else stride, stop=mark.tokens, pad=pad)
     scored = windows.scored(range(len(windows)))
     distinct = (len(windows) - 1) * windows.stride + min(length, mark.tokens - 1)
-    how = f"windows of {length} every {windows.stride} scored in full, {scored:,} scores of {distinct:,} tokens"
+    scores = f"{plural(scored, 'score')} of {plural(distinct, 'token')}"
+    how = f"windows of {length} every {windows.stride} scored in full, {scores}"
     return Scoring(windows, scored, None, f"{extent}; {how}; no figure per word or byte", words)
 
 
@@ -100,7 +102,7 @@ def score_examples(
         f"; {examples.truncated} of them cut to {length}, so no figure per word or byte" if examples.truncated else ""
     )
     groups = store.groups()[: len(examples)]
-    extent = f"{_format_extent(store, name, mark)} in {len(examples):,} examples{_format_sizes(groups)}"
+    extent = f"{_format_extent(store, name, mark)} in {plural(len(examples), 'example')}{_format_sizes(groups)}"
     statement = f"{extent}, {scored:,} of them {'targets' if store.in_place else 'answers'} and scored{note}"
     return Scoring(examples, scored, None if examples.truncated else mark, statement, words, groups)
 
@@ -115,5 +117,5 @@ def _format_sizes(groups: Sequence[str | None]) -> str:
 
 def _format_extent(store: TokenStore, name: str, mark: PrefixCounts) -> str:
     if mark.tokens == len(store):
-        return f"{name}: all {mark.tokens:,} tokens"
+        return f"{name}: all {plural(mark.tokens, 'token')}"
     return f"{name}: the first {mark.tokens:,} of {len(store):,} tokens ({mark.tokens / len(store):.1%})"

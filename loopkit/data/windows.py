@@ -9,6 +9,7 @@ import numpy as np
 from loopkit.data.encoding.store import TokenStore
 from loopkit.data.rows import IGNORE, Examples, Row
 from loopkit.errors import UserError
+from loopkit.plural import plural
 
 
 class Windows(Examples):
@@ -31,7 +32,7 @@ class Windows(Examples):
         self.store, self.length, self.stride, self.pad = store, length, stride, pad
         self.tokens = len(store) if stop is None else stop
         if self.tokens < 2:
-            raise UserError(f"the stream has {self.tokens} tokens, and a window needs at least two; add text")
+            raise UserError(f"the stream has {plural(self.tokens, 'token')}, and a window needs at least two; add text")
 
     def __len__(self) -> int:
         return max(0, self.tokens - self.length - 1) // self.stride + 1
@@ -68,7 +69,7 @@ class OnceWindows(Examples):
         if stride > length:
             raise UserError(f"evaluate.stride {stride} is larger than the window ({length}) and skips tokens; lower it")
         if stop < 2:
-            raise UserError(f"the split has {stop} tokens, and scoring needs at least two; add text")
+            raise UserError(f"the split has {plural(stop, 'token')}, and scoring needs at least two; add text")
         self.store, self.length, self.stride, self.pad = store, length, stride, pad
         self.targets = stop - 1
         self.width = min(length, self.targets)

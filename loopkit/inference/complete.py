@@ -51,7 +51,7 @@ class StopCriteria:
         self._window = max((len(text.encode()) for text in self.strings), default=0) + _SLACK
 
     def __call__(self, tokens: Sequence[int]) -> bool:
-        """Whether the last tokens contain a stop string."""
+        """Check whether the last tokens contain a stop string."""
         if not self.strings:
             return False
         tail = self.tokenizer.decode(tokens[-self._window :])

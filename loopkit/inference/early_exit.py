@@ -81,7 +81,7 @@ def exit_early(
     least = exit.threshold if threshold is None else threshold
     left = torch.arange(len(batch))
     depth = torch.zeros(len(batch), dtype=torch.int64)
-    found: list[tuple[Tensor, Tensor]] = []
+    readings: list[tuple[Tensor, Tensor]] = []
     part: TrajectoryView | None = None
 
     def stop(t: Trajectory, k: int) -> Tensor:
@@ -92,14 +92,14 @@ def exit_early(
         if k < loops and least < math.inf:
             ready = (sequence_score(exit.score(part, k), part.batch) >= least).cpu()
         if ready.all():
-            found.append((left, answer(part, k)))
+            readings.append((left, answer(part, k)))
         elif ready.any():
-            found.append((left[ready], answer(part.narrow(ready), k)))
+            readings.append((left[ready], answer(part.narrow(ready), k)))
             part = part.narrow(~ready)
         depth[left[ready]] = k
         left = left[~ready]
         return depth > 0
 
     model.run(batch, Loops.fixed(loops), after_loop=stop)
-    order = torch.cat([rows for rows, _ in found]).argsort().to(batch.device)
-    return Exited(depth.to(batch.device), torch.cat([values for _, values in found])[order])
+    order = torch.cat([rows for rows, _ in readings]).argsort().to(batch.device)
+    return Exited(depth.to(batch.device), torch.cat([values for _, values in readings])[order])

@@ -12,6 +12,7 @@ import torch
 
 from loopkit.errors import UserError
 from loopkit.loop import IGNORE, PAD, Batch, LoopedModelProtocol
+from loopkit.plural import plural
 
 Ids = Sequence[int]
 
@@ -63,6 +64,6 @@ def check_prompts(model: LoopedModelProtocol, prompts: Sequence[Ids]) -> None:
             raise UserError(f"prompt {number} has a token outside of the vocabulary, 0 to {model.vocabulary - 1}")
         if limit is not None and len(prompt) >= limit:
             raise UserError(
-                f"prompt {number} has {len(prompt)} tokens, and the model has {limit} positions for prompt and "
-                "completion. Shorten the prompt, or train with a longer data.length or another model.position"
+                f"prompt {number} has {plural(len(prompt), 'token')}, and the model has {limit} positions for prompt "
+                "and completion. Shorten the prompt, or train with a longer data.length or another model.position"
             )

@@ -10,7 +10,7 @@ from typing import Any
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.interop.architectures import Form, form_of, forms, with_buffers
 from loopkit.interop.published import CONFIG
-from loopkit.interop.roundtrip import LoopRange, NotRepresentable, differences, parse, read_back
+from loopkit.interop.roundtrip import LoopRange, NotRepresentable, model_differences, parse, read_back
 from loopkit.interop.source_files import SourceFiles
 from loopkit.interop.weight_map import WeightMap
 from loopkit.recipe import Recipe
@@ -58,11 +58,11 @@ def plan_update(source: SourceFiles, recipe: Recipe, model: Mapping[str, Any]) -
     parsed, notes = parse(form, source.config), list(loops.notes)
     length = max(parsed.length, recipe.data.length)
     changes: dict[str, Any] = {}
-    if differences(model, loops, form, source.config) or length != parsed.length:
+    if model_differences(model, loops, form, source.config) or length != parsed.length:
         before = form.write(read_back(form, source.config), loops=parsed.loops, length=parsed.length)
         after = form.write(model, loops=loops.mean, length=length)
         changes = {key: value for key, value in after.items() if before.get(key) != value}
-        _check(form, differences(model, loops, form, source.config | changes))
+        _check(form, model_differences(model, loops, form, source.config | changes))
         notes.append(f"config.json differs from the imported one in {', '.join(changes)}, as the recipe does")
     stored = {name: tuple(tensor.shape) for name, tensor in source.buffers.items()}
     weight_map = with_buffers(form, form.weight_map(model, length=length), model, stored)
@@ -92,7 +92,7 @@ def plan_new(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer) -> 
     candidates: list[tuple[Form, dict[str, Any], list[str]]] = []
     for form in forms().values():
         config = form.write(model, loops=loops.mean, length=recipe.data.length)
-        candidates.append((form, config, differences(model, loops, form, config)))
+        candidates.append((form, config, model_differences(model, loops, form, config)))
     form, config, problems = min(candidates, key=lambda candidate: len(candidate[2]))
     _check(form, problems)
     ends = tokenizer.ends

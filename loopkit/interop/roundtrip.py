@@ -6,7 +6,7 @@ loops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from loopkit.errors import UserError
 from loopkit.interop.architectures import Form, ParsedConfig
 from loopkit.interop.config import Config
 from loopkit.recipe import Recipe, recipe_of
+from loopkit.recipe.difference import differences
 
 IN_TRAINING_ONLY = frozenset({"init", "dropout", "out_dropout"})
 """Options that do not change what a trained model computes; a published form need not have them."""
-
-_ABSENT = object()
 
 
 class NotRepresentable(UserError):
@@ -82,7 +81,7 @@ def read_back(form: Form, config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(recipe_of(values, Path("config.yaml")).values["model"])
 
 
-def differences(model: Mapping[str, Any], loops: LoopRange, form: Form, config: Mapping[str, Any]) -> list[str]:
+def model_differences(model: Mapping[str, Any], loops: LoopRange, form: Form, config: Mapping[str, Any]) -> list[str]:
     """List where a configuration stands for another model, a line for each component.
 
     Args:
@@ -91,24 +90,12 @@ def differences(model: Mapping[str, Any], loops: LoopRange, form: Form, config: 
         form: The form of the configuration.
         config: The configuration.
     """
-    pairs = _compare(_canonical(model), _canonical(read_back(form, config)), ())
-    return [
-        f"model.{'.'.join(path)}: {_format(value)} in the run, {_format(published)} in {form.name}"
-        for path, value, published in pairs
-    ] + loops.differences(form, parse(form, config).loops)
-
-
-def _compare(value: Any, published: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    if not (isinstance(value, Mapping) and isinstance(published, Mapping)):
-        if value != published:
-            yield path, value, published
-        return
-    if value.get("type") != published.get("type"):  # the options follow from the type
-        yield path, value.get("type", _ABSENT), published.get("type", _ABSENT)
-        return
-    for key in dict.fromkeys([*value, *published]):
-        if key not in IN_TRAINING_ONLY:
-            yield from _compare(value.get(key, _ABSENT), published.get(key, _ABSENT), (*path, key))
+    lines = [
+        "model.{}: {} in the run, {} in {}".format(change.key, *change.format_values(), form.name)
+        for change in differences(_canonical(model), _canonical(read_back(form, config)))
+        if IN_TRAINING_ONLY.isdisjoint(change.path)
+    ]
+    return lines + loops.differences(form, parse(form, config).loops)
 
 
 def _canonical(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +112,3 @@ def _canonical(model: Mapping[str, Any]) -> dict[str, Any]:
         mlp["hidden"] = mlp.get("hidden") or round(mlp.pop("ratio") * width)
         mlp.pop("ratio", None)
     return section
-
-
-def _format(value: Any) -> str:
-    return "nothing" if value is _ABSENT else repr(value)

@@ -85,7 +85,7 @@ class Batch:
         return [self.rows(slice(first, first + size)) for first in range(0, len(self), size)]
 
     def tokens_before(self, length: int) -> Batch:
-        """The first ``length`` tokens of every sequence."""
+        """Return the first ``length`` tokens of every sequence."""
         names = ("tokens", "labels", "positions")
         return replace(self, **{name: getattr(self, name)[:, :length] for name in names}, num_scored=-1)
 

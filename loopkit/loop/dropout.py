@@ -48,7 +48,7 @@ class Dropout(nn.Module):
         return self.training and self.rate > 0
 
     def drop(self, x: Tensor, keys_BT: Tensor) -> Tensor:
-        """The same, from a random int64 number for each token."""
+        """Return the same, from a random int64 number for each token."""
         return self._drop(x, self._rows(keys_BT, x.shape[2:-1]))
 
     def drop_weights(self, weights_BHTS: Tensor, step: Step) -> Tensor:
@@ -57,7 +57,7 @@ class Dropout(nn.Module):
         return self._drop(weights_BHTS, rows_BTH.transpose(1, 2))
 
     def _rows(self, keys_BT: Tensor, inner: torch.Size) -> Tensor:
-        """A random int64 number for each row, ``[B, T, *inner]``."""
+        """Return a random int64 number for each row, ``[B, T, *inner]``."""
         keys = keys_BT + self._place[0]
         for size in inner:
             keys = keys[..., None] + torch.arange(1, size + 1, device=keys.device) * GOLDEN
@@ -77,7 +77,7 @@ class Dropout(nn.Module):
 
 
 def _low(x: Tensor) -> Tensor:
-    """The lower half of int64 numbers, as int32."""
+    """Return the lower half of int64 numbers, as int32."""
     return x.bitwise_left_shift(32).bitwise_right_shift_(32).int()
 
 

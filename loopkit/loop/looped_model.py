@@ -76,7 +76,7 @@ class LoopedModelProtocol(Protocol):
         noise_key: tuple[int, int] = (0, 0),
         cache: Cache | None = None,
     ) -> Trajectory:
-        """One forward pass, readable at every loop."""
+        """Return one forward pass, readable at every loop."""
         ...
 
     def read(

@@ -42,11 +42,19 @@ class Loops:
 
     @classmethod
     def fixed(cls, total: int, backprop: int | None = None) -> Loops:
-        """Every sequence runs ``total`` loops, with gradient through all of them or the last ``backprop``."""
+        """Return ``total`` loops for every sequence, with gradient through all of them or the last ``backprop``."""
         return cls(total, total if backprop is None else backprop)
 
+    def own(self, k: int) -> int | Tensor:
+        """Return loop ``k`` counted from each sequence's first loop, ``[B]`` int64, 0 if it has not started.
+
+        A sequence of fewer loops starts late, so this number does not depend on the batch that the sequence is in. One
+        number if all sequences start together.
+        """
+        return k if self.per_sequence is None else (self.per_sequence + (k - self.total)).clamp(min=0)
+
     def time(self, k: int) -> float:
-        """The point at the end of loop ``k``, from 0 to 1; outside of ``0..total`` the nearer end."""
+        """Return the point at the end of loop ``k``, from 0 to 1; outside of ``0..total`` the nearer end."""
         k = min(max(k, 0), self.total)
         if self.times:
             return self.times[k]

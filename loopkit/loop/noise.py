@@ -35,18 +35,18 @@ class Noise:
     stream: int | Tensor = 0
 
     def fold(self, number: int | Tensor) -> Noise:
-        """An independent stream, such as that of loop ``number``: one for all, or ``[B]`` int64."""
+        """Return an independent stream, such as that of loop ``number``: one for all, or ``[B]`` int64."""
         offset = GOLDEN * (number + 1)
         stream = self.stream + (offset if isinstance(offset, Tensor) else _signed(offset))
         return replace(self, stream=mix(stream) if isinstance(stream, Tensor) else _mix_int(stream))
 
     def rows(self, index: Tensor) -> Noise:
-        """The noise of some of the sequences."""
+        """Return the noise of some of the sequences."""
         stream = self.stream[index] if isinstance(self.stream, Tensor) else self.stream
         return replace(self, sample=self.sample[index], positions=self.positions[index], stream=stream)
 
     def tokens(self) -> Tensor:
-        """A random number for each token, ``[B, T]`` int64; the same again at every call."""
+        """Return a random number for each token, ``[B, T]`` int64; the same again at every call."""
         key = _mix_int(_mix_int(self.seed) + GOLDEN * (self.step + 1)) ^ self.stream
         return mix(mix(self.sample * GOLDEN + key)[:, None] + self.positions * GOLDEN)
 
@@ -82,7 +82,7 @@ def mix(x: Tensor) -> Tensor:
 
 
 def _mix_int(x: int) -> int:
-    """The same for a Python integer; signed, so that it can meet an int64 tensor."""
+    """Return the same for a Python integer; signed, so that it can meet an int64 tensor."""
     x &= 2**64 - 1
     x = ((x ^ (x >> 30)) * (_MIX_1 & (2**64 - 1))) & (2**64 - 1)
     x = ((x ^ (x >> 27)) * (_MIX_2 & (2**64 - 1))) & (2**64 - 1)

@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def widen(x: Tensor) -> Tensor:
-    """The same numbers in fp32, or in fp64 if they are."""
+    """Return the same numbers in fp32, or in fp64 if they are."""
     return x if x.dtype == torch.float64 else x.float()

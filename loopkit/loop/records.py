@@ -21,7 +21,7 @@ def previous_records(
     k: int,
     rows: Tensor | None,
 ) -> dict[str, Tensor]:
-    """The records of loop ``k - 1`` for the sequences that loop ``k`` computes; empty in loop 1.
+    """Return the records of loop ``k - 1`` for the sequences that loop ``k`` computes; empty in loop 1.
 
     Args:
         records: One map for each loop so far; ``[b, ...]`` per sequence that the loop computed, or scalars.

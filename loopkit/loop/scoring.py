@@ -27,7 +27,7 @@ def score_labels(head: Any, z: Tensor, batch: Batch, weight: Tensor | None = Non
 
 
 def predict_tokens(head: Any, z_BTD: Tensor, batch: Batch) -> Tensor:
-    """The most likely next token at each scored position, ``[B, T]`` int64; see ``Trajectory.predict``."""
+    """Return the most likely next token at each scored position, ``[B, T]`` int64; see ``Trajectory.predict``."""
     best = [head(chunk).max(-1) for chunk in z_BTD[batch.scored].split(_CHUNK)]
     tokens = [token.masked_fill(~logit.isfinite(), IGNORE) for logit, token in best]
     return torch.full_like(batch.labels, IGNORE).masked_scatter(batch.scored, torch.cat(tokens))

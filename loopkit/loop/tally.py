@@ -14,7 +14,7 @@ class Tally(nn.Module):
     A component whose buffers follow the data adds to a tally in ``forward``, in training, and sets the buffers in
     ``update_buffers()``, which the trainer calls once at the end of each optimizer step. So buffers are constant within
     a step, equal on every rank, and do not depend on the micro-batch. The sums are fp64 and in no checkpoint. A loop
-    that is recomputed in the backward pass is added twice: use ``mean()``, not the sums alone.
+    that is recomputed in the backward pass is added twice: use ``mean()`` and not the sums.
 
     Args:
         size: Number of bins.
@@ -56,12 +56,12 @@ class Tally(nn.Module):
 
 
 def _over_last(first: Tensor, values: Tensor) -> Tensor:
-    """A tensor of the first dimensions of ``values``, the same for all its further ones."""
+    """Return a tensor of the first dimensions of ``values``, the same for all its further ones."""
     return first.reshape(*first.shape, *(1,) * (values.dim() - first.dim())).expand_as(values)
 
 
 def tallies(module: nn.Module) -> Iterator[Tally]:
-    """All tallies in a module."""
+    """Yield all tallies in a module."""
     return (part for part in module.modules() if isinstance(part, Tally))
 
 

@@ -126,20 +126,14 @@ class Trajectory:
         return (k >= first) & (k < first + self.depth)
 
     def own_loop(self, k: int) -> Tensor:
-        """``[B, T]`` int64: loop ``k`` counted from each sequence's first loop; 0 at padding and if it was not active.
-
-        A sequence of fewer loops starts late, so the number does not depend on the batch that the sequence is in.
-        """
-        counts = self.loops.per_sequence
-        own_B = torch.full_like(self.batch.sample, k)
-        if counts is not None:
-            own_B = (own_B - self.loops.total + counts.to(own_B.device)).clamp(min=0)
+        """``[B, T]`` int64: loop ``k`` counted from each sequence's first loop; 0 at padding and where not active."""
+        own_B = torch.zeros_like(self.batch.sample) + self._own(k)
         if (active_B := self.active(k)) is not None:
             own_B = own_B * active_B
         return own_B[:, None].where(self.batch.positions < PAD, 0)
 
     def _is_first_reading(self, k: int, s: Tensor) -> bool:
-        """Whether ``s`` is ``s_k`` of this pass and is read for the first time: a readout observes it once."""
+        """Check whether ``s`` is ``s_k`` of this pass and is read for the first time: a readout observes it once."""
         if self._states.get(k) is not s or k in self._observed:
             return False
         self._observed.add(k)
@@ -169,7 +163,7 @@ class Trajectory:
         return score_labels(self.model.head, z, self.batch, weight)
 
     def predict(self, k: int, at: int | None = None) -> Tensor:
-        """The most likely next token at each scored position, ``[B, T]`` int64.
+        """Return the most likely next token at each scored position, ``[B, T]`` int64.
 
         ``IGNORE`` at positions that are not scored or whose logits are not finite.
         """
@@ -241,16 +235,12 @@ class Trajectory:
         )
 
     def loop_noise(self, k: int) -> Noise:
-        """Random numbers of loop ``k``, the same whichever sequences share the pass.
+        """Random numbers of loop ``k``, keyed by each sequence's own count of loops, so that no batch changes them."""
+        return self.noise.fold(self._own(k))
 
-        They are keyed by the sequence's own count of loops, because a sequence with fewer loops starts later the deeper
-        its micro-batch runs.
-        """
-        counts = self.loops.per_sequence
-        if counts is None or k == 0:
-            return self.noise.fold(k)
-        own = k - self.loops.total + counts.to(self.batch.device)
-        return self.noise.fold(own.clamp(min=0))  # sequences that have not started are not computed
+    def _own(self, k: int) -> int | Tensor:
+        own = self.loops.own(k)
+        return own.to(self.batch.device) if isinstance(own, Tensor) else own
 
     def record(self, k: int, records: dict[str, Tensor], rows: Tensor | None) -> None:
         """Store the records of loop ``k`` and the sequences that it computed."""
@@ -277,8 +267,8 @@ class Trajectory:
             del self._read[key]
 
     def _without_states(self) -> Trajectory:
-        """The pass as a step may hold it. Activation checkpointing holds the step, and the states of the pass hold the
-        checkpoint, so a step that held the states would be a reference cycle."""
+        """Return the pass without its states, for a step to reference: activation checkpointing references the step,
+        and the states reference the checkpoint, so a step with the states would be part of a reference cycle."""
         if self._stateless is None:
             # a read inside a loop has its own cache slots, because the same loop may be read again later
             cache = None if self.cache is None else CodaCache(self.cache, -1)

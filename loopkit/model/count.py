@@ -62,11 +62,11 @@ class Flops:
     read: float
 
     def forward(self, reads: int = 1) -> float:
-        """A forward pass that reads this many loops."""
+        """Return the FLOPs of a forward pass that reads this many loops."""
         return self.prelude + sum(self.loops) + reads * self.read
 
     def training(self, *, backprop: int, reads: int) -> float:
-        """Forward and backward: the last ``backprop`` loops carry gradient, which costs two forward passes more."""
+        """Return the FLOPs of a training pass; gradient adds two forward passes of the last ``backprop`` loops."""
         differentiated = self.prelude + sum(self.loops[len(self.loops) - backprop :]) + reads * self.read
         return self.forward(reads) + 2 * differentiated
 

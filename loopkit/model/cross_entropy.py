@@ -52,7 +52,7 @@ def linear_nll(
 
 
 def linear_logits(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The logits ``z W^T + b``, whose log-softmax ``linear_nll`` reads: the same operands, products and sums.
+    """Return the logits ``z W^T + b``, whose log-softmax ``linear_nll`` reads: the same operands, products and sums.
 
     Args:
         z: ``[..., D]``.
@@ -64,15 +64,15 @@ def linear_logits(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         the logits are not.
     """
     dtype = _operand_dtype(z)
-    wanted = torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad)
+    needs_grad = torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad)
     with _without_autocast(z):
         # a product that keeps its sums wide has no derivative, so a gradient goes through widened operands
-        matrix = widen(weight.to(dtype)) if wanted else _operand(weight, dtype)
+        matrix = widen(weight.to(dtype)) if needs_grad else _operand(weight, dtype)
         return _product(z, matrix, bias, dtype)
 
 
 def _operand_dtype(z: Tensor) -> torch.dtype:
-    """The precision to which the operands of the product are rounded: that of autocast, which leaves fp64 alone."""
+    """Return the precision of the operands of the product: that of autocast, which does not change fp64."""
     device = z.device.type
     if z.is_meta or z.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return z.dtype
@@ -85,7 +85,7 @@ def _without_autocast(z: Tensor) -> AbstractContextManager[Any]:
 
 
 def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The matrix for ``_product``: rounded to ``dtype``, and widened where the device would round the sums as well."""
+    """Return the matrix for ``_product``, rounded to ``dtype`` and widened if the device would round the sums too."""
     rounded = weight.to(dtype)
     return rounded if rounded.is_cuda else widen(rounded)
 
@@ -123,7 +123,7 @@ def _log_p(z: Tensor, matrix: Tensor, bias: Tensor | None, labels: Tensor, dtype
 
 def _residual(log_p: Tensor, labels: Tensor) -> Tensor:
     """Gradient of the nll in the logits, p - one-hot; overwrites ``log_p``."""
-    # e^-60 vanishes beside the rest, and numbers near the smallest that a float can hold made exp five times slower
+    # e^-60 is negligible in the sum, and subnormal numbers made exp five times slower
     p = log_p.clamp_(min=-60.0).exp_()
     p.scatter_add_(1, labels[:, None], -torch.ones_like(labels, dtype=p.dtype)[:, None])
     return p
@@ -187,7 +187,7 @@ class _LinearNll(torch.autograd.Function):
 
 
 def _common_factor(grad: Tensor, guess: Tensor | None) -> Tensor | None:
-    """The one factor between the guessed and the true gradient of the values, or ``None`` if there is none."""
+    """Return the one factor between the guessed and the true gradient of the values, or ``None`` if there is none."""
     if grad.numel() == 0:
         return grad.new_ones(())
     guess = torch.ones_like(grad) if guess is None else guess.to(grad.dtype)

@@ -29,6 +29,7 @@ from loopkit.model.parts import Parts
 from loopkit.model.precision import call_in
 from loopkit.model.rows import Rows
 from loopkit.model.tie import tie
+from loopkit.plural import plural
 from loopkit.recipe.format import ModelConfig
 
 
@@ -97,7 +98,7 @@ class LoopedModel(nn.Module):
         noise_key: tuple[int, int] = (0, 0),
         cache: Cache | None = None,
     ) -> Trajectory:
-        """One forward pass, readable at every loop.
+        """Return one forward pass, readable at every loop.
 
         Args:
             batch: The tokens.
@@ -108,13 +109,15 @@ class LoopedModel(nn.Module):
             after_loop: Called as ``after_loop(trajectory, k)`` after each loop. It returns ``[B]`` bool, true for the
                 sequences that stop there and are not computed further, or ``None`` if no sequence stops.
             noise_key: (seed, optimizer step) of the random numbers.
-            cache: Keys and values of earlier tokens; the batch then holds the new ones alone.
+            cache: Keys and values of earlier tokens; the batch then contains only the new tokens.
 
         Raises:
             ValueError: If the loops exceed ``max_depth`` or do not fit the batch.
         """
         if self.max_depth is not None and loops.total > self.max_depth:
-            raise UserError(f"this model has parameters for {self.max_depth} loops; {loops.total} were asked for")
+            raise UserError(
+                f"this model has parameters for {plural(self.max_depth, 'loop')} and cannot run {loops.total}"
+            )
         stopping = self.training and self.stops
         if stopping and loops.backprop < loops.total:
             raise UserError(
@@ -175,7 +178,7 @@ class LoopedModel(nn.Module):
         return new
 
     def _inject_and_core(self, c: Tensor, step: Step) -> Tensor:
-        """Injection and core, recomputed in the backward pass if asked to."""
+        """Apply injection and core; recompute them in the backward pass if ``checkpointing`` is set."""
 
         def body(c: Tensor) -> Tensor:
             s: Tensor = self.core(self.injection(c, step.e, step), step)
@@ -187,7 +190,7 @@ class LoopedModel(nn.Module):
         return body(c)
 
     def emit(self, s: Tensor) -> Tensor:
-        """What coda and readout see of a state, ``[B, T, *S, D]`` to ``[B, T, D]``."""
+        """Return what coda and readout see of a state, ``[B, T, *S, D]`` to ``[B, T, D]``."""
         return self.core.emit(s)
 
     def read(

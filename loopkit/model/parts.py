@@ -82,7 +82,7 @@ class Parts:
                 )
 
     def blocks(self, path: str, spec: Spec, position: Position, *, num_layers: int = 0) -> Callable[[], Block]:
-        """A function that builds the model's next block.
+        """Return a function that builds the model's next block.
 
         Args:
             path: Its key in the recipe, for the error message.
@@ -102,11 +102,11 @@ class Parts:
         return next_block
 
     def prelude(self, stage: StageConfig, block: Spec, position: Position) -> Prelude:
-        """The stage before the loop."""
+        """Return the stage before the loop."""
         return Prelude(*self._stage("model.prelude", stage, block, position))
 
     def coda(self, stage: StageConfig, block: Spec, position: Position) -> Coda:
-        """The stage between the last state and the readout."""
+        """Return the stage between the last state and the readout."""
         return Coda(*self._stage("model.coda", stage, block, position))
 
     def _stage(self, path: str, stage: StageConfig, block: Spec, position: Position) -> tuple[list[Block], Any, Any]:

@@ -43,7 +43,7 @@ def _unregistered(part: Any) -> str:
 
 
 def _parts(value: Any, depth: int = 2) -> Iterator[Any]:
-    """A value, or the items of plain containers."""
+    """Yield a value, or the items of plain containers."""
     if isinstance(value, nn.Module | torch.Tensor):
         yield value
     elif isinstance(value, list | tuple | set | dict) and depth:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from loopkit.errors import UserError
 from loopkit.loop import Loops
+from loopkit.plural import plural
 
 
 class Rows:
@@ -30,7 +31,7 @@ class Rows:
         if self.counts is None:
             return
         if len(self.counts) != batch:
-            raise UserError(f"loops: per_sequence has {len(self.counts)} numbers for {batch} sequences")
+            raise UserError(f"loops: per_sequence has {plural(len(self.counts), 'number')} for {batch} sequences")
         if not all(1 <= count <= self.total for count in self.counts):
             raise UserError(f"loops: per_sequence must lie in 1..{self.total}, not {self.counts}")
 
@@ -72,7 +73,7 @@ class Rows:
         """Stop the active sequences in ``mask`` after loop ``k``; return whether all have stopped."""
         stops = mask.tolist()
         if len(stops) != self.batch:
-            raise UserError(f"after_loop: returned {len(stops)} values for {self.batch} sequences")
+            raise UserError(f"after_loop: returned {plural(len(stops), 'value')} for {self.batch} sequences")
         for row in self._active(k):
             if stops[row]:
                 self.stopped[row] = k

@@ -70,7 +70,7 @@ def load_weights(model: nn.Module, path: Path, *, strict: bool = True) -> list[s
 
 
 def _places(model: nn.Module) -> list[tuple[Tensor, list[str]]]:
-    """Every tensor of the model with all its names."""
+    """Return every tensor of the model with all its names."""
     names: dict[int, list[str]] = defaultdict(list)
     tensors: dict[int, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():

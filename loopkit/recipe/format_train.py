@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -152,3 +153,21 @@ class TrainConfig:
     health: HealthConfig
     log_every: PositiveInt = 1
     deepspeed: dict[str, Any] = field(default_factory=dict)
+
+    def num_steps(self, num_examples: int | None, length: int) -> int | None:
+        """Compute the optimizer steps of a run, rounded up, at least 1.
+
+        Args:
+            num_examples: Windows or examples in one epoch; None if unknown.
+            length: Tokens in one of them.
+
+        Returns:
+            The steps; None if they depend on an unknown number of examples.
+        """
+        if self.steps is not None:
+            return self.steps
+        if self.tokens is not None:
+            return max(math.ceil(self.tokens / (self.batch * length)), 1)
+        if self.epochs is None or num_examples is None:
+            return None
+        return max(math.ceil(self.epochs * num_examples / self.batch), 1)

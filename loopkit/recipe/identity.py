@@ -19,6 +19,8 @@ SchemaOf = Callable[[Path, str, str], Schema | None]
 """Path, kind and name of a component to its schema; None if it is not known."""
 
 Values = Mapping[str, Any]
+Convert = Callable[[Schema, Values, Path], dict[str, Any]]
+"""Converts the values of one section or component at a path."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,7 @@ class RecipeIdentity:
 
     def hash(self, values: Values) -> str:
         """Return twelve hexadecimal digits of the reduced values; they do not change when loopkit gains an option."""
-        text = json.dumps(_numbers(self.reduced(values)), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return value_digest(_numbers(self.reduced(values)), 12)
 
     def _reduced_map(self, schema: Schema, values: Values, path: Path) -> dict[str, Any]:
         reduced_values = {}
@@ -63,25 +64,9 @@ class RecipeIdentity:
             option = schema.options.get(key)
             if option is None:
                 reduced_values[key] = value
-            elif not self._is_default(option, reduced := self._reduced(option, value, (*path, key))):
+            elif not self._is_default(option, reduced := self._nested(self._reduced_map, option, value, (*path, key))):
                 reduced_values[key] = reduced
         return reduced_values
-
-    def _reduced(self, option: Option, value: Any, path: Path) -> Any:
-        match option.annotation:
-            case SectionRef(name=name) if isinstance(value, Mapping):
-                return self._reduced_map(self.sections[name], value, path)
-            case Slot(kind=kind) if isinstance(value, Mapping):
-                return self._reduced_component(kind, value, path)
-            case SlotMap(kind=kind) if isinstance(value, Mapping):
-                return {name: self._reduced_component(kind, item, (*path, name)) for name, item in value.items()}
-            case SlotList(kind=kind) if isinstance(value, list):
-                return [self._reduced_component(kind, item, (*path, str(n))) for n, item in enumerate(value)]
-        return value
-
-    def _reduced_component(self, kind: str, value: Any, path: Path) -> Any:
-        schema = self.schema_of(path, kind, str(value.get("type"))) if isinstance(value, Mapping) else None
-        return value if schema is None else self._reduced_map(schema, value, path)
 
     def _is_default(self, option: Option, reduced: Any) -> bool:
         match option.annotation:
@@ -97,11 +82,11 @@ class RecipeIdentity:
         full, before = dict(values), schema.traits.get("before", {})
         for key, option in schema.options.items():
             if key in values:
-                full[key] = self._completed(option, values[key], (*path, key))
+                full[key] = self._nested(self._completed_map, option, values[key], (*path, key))
             elif key in before:
                 full[key] = before[key]
             elif not option.required or isinstance(option.annotation, SectionRef):
-                full[key] = self._completed(option, self._default(option), (*path, key))
+                full[key] = self._nested(self._completed_map, option, self._default(option), (*path, key))
         return full
 
     @staticmethod
@@ -113,24 +98,32 @@ class RecipeIdentity:
                 return None if option.default is None else {"type": option.default}
         return _plain(option.default)
 
-    def _completed(self, option: Option, value: Any, path: Path) -> Any:
+    def _nested(self, convert: Convert, option: Option, value: Any, path: Path) -> Any:
+        """Convert the section or the components of an option; return any other value unchanged."""
         match option.annotation:
             case SectionRef(name=name) if isinstance(value, Mapping):
-                return self._completed_map(self.sections[name], value, path)
-            case Slot(kind=kind) if isinstance(value, Mapping):
-                return self._completed_component(kind, value, path)
+                return convert(self.sections[name], value, path)
+            case Slot(kind=kind):
+                return self._component(convert, kind, value, path)
             case SlotMap(kind=kind) if isinstance(value, Mapping):
                 names = {new_type(kind, name) if self.old else name: item for name, item in value.items()}
-                return {name: self._completed_component(kind, item, (*path, name)) for name, item in names.items()}
+                return {name: self._component(convert, kind, item, (*path, name)) for name, item in names.items()}
             case SlotList(kind=kind) if isinstance(value, list):
-                return [self._completed_component(kind, item, (*path, str(n))) for n, item in enumerate(value)]
+                return [self._component(convert, kind, item, (*path, str(n))) for n, item in enumerate(value)]
         return value
 
-    def _completed_component(self, kind: str, value: Any, path: Path) -> Any:
-        if self.old and isinstance(value, Mapping):
+    def _component(self, convert: Convert, kind: str, value: Any, path: Path) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if self.old:
             value = {**value, "type": new_type(kind, value.get("type"))}
-        schema = self.schema_of(path, kind, str(value.get("type"))) if isinstance(value, Mapping) else None
-        return value if schema is None else self._completed_map(schema, value, path)
+        schema = self.schema_of(path, kind, str(value.get("type")))
+        return value if schema is None else convert(schema, value, path)
+
+
+def value_digest(value: Any, digits: int = 6) -> str:
+    """Return the first hexadecimal digits of the SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]
 
 
 def _plain(default: Any) -> Any:
@@ -138,7 +131,7 @@ def _plain(default: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """The same value, in which a whole number is written in one way: 1 and 1.0 are the same setting."""
+    """Return the same value, in which a whole number is written in one way: 1 and 1.0 are the same setting."""
     if isinstance(value, Mapping):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError
+from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError, nested
 from loopkit.recipe.read import LARGEST, read_file, read_text
 from loopkit.recipe.shipped import shipped_recipes
 from loopkit.registry.catalog import did_you_mean
@@ -144,7 +144,7 @@ def _with_origin(node: Node, **fields: Any) -> Node:
 
 
 def override(text: str) -> Node:
-    """The layer that one ``--set key.path=value`` stands for; the value is read as YAML.
+    """Return the layer that one ``--set key.path=value`` stands for; the value is read as YAML.
 
     No value at all is empty text and not null: a shell variable that is not set must not switch anything off.
 
@@ -163,10 +163,7 @@ def override(text: str) -> Node:
         raise RecipeError(
             [Problem(origin, (), f"'{parts[0]}' cannot be set from outside", "use --profile, or write a recipe")]
         )
-    node = read_text(value, origin) if value.strip() else Node("", origin)
-    for part in reversed(parts):
-        node = Node({part: node}, origin)
-    return node
+    return nested(read_text(value, origin) if value.strip() else Node("", origin), parts)
 
 
 def overrides(texts: Sequence[str]) -> list[Node]:

@@ -27,7 +27,7 @@ class Merger:
     replaced: list[Replacement] = field(default_factory=list)
 
     def schema(self, annotation: Annotation, type_name: Any) -> Schema | None:
-        """The schema of a map at this place, or None where its type is not known."""
+        """Return the schema of a map at this place, or None where its type is not known."""
         if isinstance(annotation, SectionRef):
             return self.sections[annotation.name]
         if isinstance(annotation, Slot) and isinstance(type_name, str):
@@ -105,7 +105,7 @@ class Merger:
         return Node(entries, node.origin)
 
     def _written_out(self, node: Node, annotation: Slot | SectionRef, default: Any) -> Node:
-        """The map that a short form stands for: a name for a component, a bare value for its first option."""
+        """Return the map that a short form stands for: a name for a component, a bare value for its first option."""
         value = node.value
         if isinstance(value, dict | list) or value is None:
             return node
@@ -154,6 +154,6 @@ def _indexed(base: Node | None, over: Node, merge: Callable[[Node | None, Node],
 
 
 def default_type(option: Option) -> Any:
-    """The component that fills a slot where a recipe names none, or None."""
+    """Return the component that fills a slot where a recipe names none, or None."""
     is_slot = isinstance(option.annotation, Slot)
     return option.default if is_slot and option.default is not MISSING else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -23,7 +23,7 @@ class Origin:
     Args:
         layer: What wrote it: a file, a profile of a file, one ``--set``, or a default.
         file: As the user named it; empty for ``--set`` and Python.
-        line: Counted from one; zero where there is no line.
+        line: Counted from one; zero if unknown.
         text: The source line.
         folder: What relative paths in the value are relative to.
         column: Of the key that holds the value, or of the value itself in a list; counted from zero.
@@ -52,7 +52,7 @@ class Node:
     origin: Origin
 
     def plain(self) -> Any:
-        """The value without origins."""
+        """Return the value without origins."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -67,6 +67,20 @@ def from_plain(value: Any, origin: Origin) -> Node:
     if isinstance(value, list | tuple):
         return Node([from_plain(item, origin) for item in value], origin)
     return Node(value, origin)
+
+
+def nested(node: Node, path: Iterable[str]) -> Node:
+    """Return the layer that contains a value at a path."""
+    for key in reversed(list(path)):
+        node = Node({key: node}, node.origin)
+    return node
+
+
+def value_at(values: Any, path: Iterable[str]) -> Any:
+    """Return the value of plain data at a path; None if there is none."""
+    for key in path:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,7 @@ class Problem:
     depends: tuple[Path, ...] = ()
 
     def render(self) -> str:
-        """The problem as the terminal shows it: place and message, source line, hint."""
+        """Return the problem as the terminal shows it: place and message, source line, hint."""
         key = f"{'.'.join(self.path)}: " if self.path else ""
         lines = [f"{self.origin}: {key}{self.message}"]
         if self.origin.line and self.origin.text.strip():

@@ -1,4 +1,4 @@
-"""YAML 1.2 read strictly, with a position for every value: no aliases, no tags, no key twice, nothing executed."""
+"""Read strict YAML 1.2, with a position for every value; aliases, tags and duplicate keys are errors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def plain_scalar(text: str) -> Any:
-    """The value of an unquoted scalar under YAML 1.2's core schema: ``3e-4`` is a float, ``no`` a string, ``010``
-    ten."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema: ``3e-4`` a float, ``no`` text, ``010`` ten."""
     if text.lower() in _SPECIAL and text in (text.lower(), text.capitalize(), text.upper()):
         return _SPECIAL[text.lower()]
     if len(text) > 400:  # longer digits are text; int() would refuse or crawl
@@ -52,27 +51,27 @@ def read_file(file: Path, shown: str = "") -> Node:
         RecipeError: If it cannot be read, is not UTF-8, is not YAML, or is not a map at the top.
     """
     shown = shown or str(file)
-    whole = Origin(shown, file=shown, folder=file.resolve().parent)
+    top = Origin(shown, file=shown, folder=file.resolve().parent)
     try:
         with file.open("rb") as opened:
             content = opened.read(LARGEST + 1)
     except IsADirectoryError:
-        _refuse(whole, "is a folder, not a recipe file")
+        _refuse(top, "is a folder, not a recipe file")
     except FileNotFoundError:
-        _refuse(whole, "there is no such file", "loopkit list recipe")
+        _refuse(top, "there is no such file", "loopkit list recipe")
     except (OSError, ValueError) as error:
-        _refuse(whole, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        _refuse(top, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     if len(content) > LARGEST:
-        _refuse(whole, f"is longer than {LARGEST:,} bytes, which no recipe is")
+        _refuse(top, f"is longer than {LARGEST:,} bytes, which no recipe is")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         _refuse(Origin(shown, shown, line), f"is not UTF-8 (byte {error.start})", "save it as UTF-8")
-    node = read_text(text, whole)
+    node = read_text(text, top)
     if not isinstance(node.value, dict):
-        found = "empty" if node.value is None else f"a {type(node.value).__name__}"
-        _refuse(whole, f"a recipe is a map of sections; this file is {found}", "start with 'loopkit: 2'")
+        kind = "empty" if node.value is None else f"a {type(node.value).__name__}"
+        _refuse(top, f"a recipe is a map of sections; this file is {kind}", "start with 'loopkit: 2'")
     return node
 
 
@@ -111,12 +110,12 @@ class _Reader:
         self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def of(self, event: yaml.Event) -> Origin:
-        """The origin of the place at which an event starts."""
+        """Return the origin of the place at which an event starts."""
         mark = event.start_mark
         return self.at(mark.line, mark.column) if mark else self.at(0)
 
     def at(self, line: int, column: int = 0) -> Origin:
-        """The origin of a place; lines and columns are counted from zero."""
+        """Return the origin of a place; lines and columns are counted from zero."""
         if not self.origin.file:
             return self.origin
         text = self.lines[line] if line < len(self.lines) else ""

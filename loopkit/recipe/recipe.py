@@ -55,12 +55,12 @@ class Recipe(Sections):
     def hash(self) -> str:
         """Twelve hexadecimal digits of the values that differ from defaults.
 
-        A run is known by this hash for years: it stays the same when loopkit gains an option.
+        The hash identifies a run: it does not change when loopkit gains an option.
         """
         return self.identity.hash(self.values)
 
     def is_recipe_of(self, saved: Mapping[str, Any]) -> bool:
-        """Whether saved values, of whichever version of loopkit, are those of this recipe."""
+        """Check whether saved values of any version of loopkit are those of this recipe."""
         return self.identity.hash(self.identity.completed(saved)) == self.hash
 
     def _schema_of(self, path: Path, kind: str, name: str) -> Schema | None:
@@ -68,12 +68,12 @@ class Recipe(Sections):
         return spec.schema if spec is not None and spec.name == name else None
 
     def to_yaml(self) -> str:
-        """The recipe with every default written out; reading it gives the same recipe."""
+        """Return the recipe with every default written out; reading it gives the same recipe."""
         return yaml_text(self.values)
 
 
 def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved values with the default of every option that loopkit, or a component of this environment, gained since."""
+    """Return saved values with the default of every option that was added since."""
 
     def schema_of(path: Path, kind: str, name: str) -> Schema | None:
         try:
@@ -86,7 +86,7 @@ def completed_values(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def format_sections() -> dict[str, Schema]:
-    """The recipe format, read from its files, once."""
+    """Return the recipe format, read from its files, once."""
     return read_sections(*(FilePath(__file__).with_name(name) for name in ("format.py", "format_train.py")))
 
 
@@ -104,7 +104,7 @@ def load_recipe(
     Args:
         recipe: A path, or the name of a shipped recipe.
         profiles: Applied in this order, after parents and recipe.
-        overrides: ``key.path=value`` texts, applied last.
+        overrides: ``--set`` arguments, ``key.path=value``, applied last.
         plugins: Files with further components.
         installed: Whether installed plugins count.
         saved: Whether it is the recipe of a run that exists: only what overrides can change is checked again.
@@ -161,7 +161,7 @@ def compose(
     Args:
         layers: Of one recipe.
         profiles: Those applied.
-        texts: ``--set`` texts.
+        texts: ``--set`` arguments.
         above: Further layers, on top of all.
         plugins: Files with further components.
         installed: Whether installed plugins count.
@@ -207,7 +207,7 @@ def recipe_of(values: Mapping[str, Any], file: FilePath, overrides: Sequence[str
     Args:
         values: As a recipe would write it.
         file: Where it would be written: relative paths start at its folder, and its stem is the recipe's name.
-        overrides: ``key.path=value`` texts, applied last.
+        overrides: ``--set`` arguments, ``key.path=value``, applied last.
 
     Raises:
         RecipeError: With every problem found.
@@ -222,26 +222,26 @@ def _repeat(caught: Iterable[warnings.WarningMessage]) -> None:
         warnings.warn(message, stacklevel=4)
 
 
-def with_plugins(stack: Sequence[Node], known: Catalog, extra: Iterable[FilePath]) -> Catalog:
-    """The catalog with the components of the files that the recipe and the command line name."""
+def with_plugins(stack: Sequence[Node], components: Catalog, extra: Iterable[FilePath]) -> Catalog:
+    """Return the catalog with the components of the files that the recipe and the command line name."""
     files: dict[FilePath, Origin] = {file.resolve(): Origin("--plugins") for file in extra}
     for item in _plugin_nodes(stack):
         files[(item.origin.folder / str(item.value)).resolve()] = item.origin
     problems = []
     for file, origin in files.items():
         try:
-            known = known.with_files([file])
+            components = components.with_files([file])
         except SourceProblem as error:
             problems.append(Problem(origin, ("plugins",), str(error)))
     if problems:
         raise RecipeError(problems)
-    return known
+    return components
 
 
 def _with_files(composed: Node, extra: Iterable[FilePath]) -> Node:
-    """The recipe with the files of ``--plugins`` among its own: a run must find its components again."""
-    known = composed.value.get("plugins")
-    items = list(known.value) if known is not None and isinstance(known.value, list) else []
+    """Return the recipe with the files of ``--plugins`` in its own list, so that a resumed run loads them."""
+    plugins = composed.value.get("plugins")
+    items = list(plugins.value) if plugins is not None and isinstance(plugins.value, list) else []
     there = {(item.origin.folder / str(item.value)).resolve() for item in items}
     origin = Origin("--plugins")
     added = [Node(str(file), origin) for file in dict.fromkeys(file.resolve() for file in extra) if file not in there]
@@ -251,20 +251,20 @@ def _with_files(composed: Node, extra: Iterable[FilePath]) -> Node:
 
 
 def _plugin_nodes(stack: Sequence[Node]) -> Iterator[Node]:
-    """The entries of the last layer that names plugin files; lists replace."""
+    """Yield the entries of the last layer that names plugin files; lists replace."""
     lists = [node.value["plugins"] for node in stack if isinstance(node.value, dict) and "plugins" in node.value]
     if lists and isinstance(lists[-1].value, list):
         yield from (item for item in lists[-1].value if isinstance(item.value, str))
 
 
-def component(kind: str, value: Any, *, among: Catalog | None = None, **known: Any) -> Spec:
-    """A component chosen by hand, as a recipe would write it.
+def component(kind: str, value: Any, *, among: Catalog | None = None, **siblings: Any) -> Spec:
+    """Build the spec of a component from what a recipe would write.
 
     Args:
         kind: The kind.
         value: A name, or a map with ``type`` and options.
-        among: Where names are looked up; None takes loopkit's own and those of installed packages.
-        known: Values that bounds may name, such as ``width``.
+        among: Where names are looked up; None means the catalog of this environment.
+        siblings: Values that bounds may name, such as ``width``.
 
     Raises:
         RecipeError: With every problem found.
@@ -272,7 +272,7 @@ def component(kind: str, value: Any, *, among: Catalog | None = None, **known: A
     merger = Merger(catalog() if among is None else among, format_sections())
     node = merger.merge(None, from_plain(value, Origin("component")), Slot(kind))
     walk = Resolver(merger)
-    env = {name: Known(item, (name,)) for name, item in known.items()}
+    env = {name: Known(item, (name,)) for name, item in siblings.items()}
     if not isinstance(node.value, dict):
         raise RecipeError([Problem(node.origin, (), f"a {kind} is a name or a map with its options, not {value!r}")])
     _, spec = walk.component(kind, None, node, (kind,), env)

@@ -12,7 +12,7 @@ from loopkit.recipe.authoring.describe import describe
 from loopkit.recipe.merge import Merger, default_type
 from loopkit.recipe.migration.renames import hint_for, hint_for_type
 from loopkit.recipe.node import Node, Origin, Path, Problem
-from loopkit.recipe.validate_value import WrongValue, default_values, validate_value
+from loopkit.recipe.validation.value import WrongValue, default_values, validate_value
 from loopkit.registry.annotations import sibling_bounds
 from loopkit.registry.catalog import ComponentError
 from loopkit.registry.options import Divides
@@ -22,7 +22,7 @@ from loopkit.registry.spec import Spec
 
 @dataclass(frozen=True)
 class UnknownKey:
-    """A key that its place does not accept, with what is needed to guess what was meant."""
+    """An unknown key, with the schema of its map for hints."""
 
     path: Path
     key: str
@@ -32,7 +32,7 @@ class UnknownKey:
 
 @dataclass(frozen=True)
 class Known:
-    """A value that nested options may refer to by name: what it is, and which key it follows from."""
+    """A value that bounds of nested options may name, with its key."""
 
     value: Any
     path: Path
@@ -69,7 +69,7 @@ class Resolver:
     saved: bool = False
 
     def section(self, name: str, node: Node | None, path: Path, env: Mapping[str, Known]) -> tuple[Any, Any]:
-        """Walk a fixed part of the format; returns it as plain data and as its dataclass."""
+        """Resolve a section; return it as plain data and as its dataclass."""
         schema = self.merger.sections[name]
         if node is not None and not isinstance(node.value, dict):
             self._wrong(node.origin, path, f"must be {describe(SectionRef(name))}, not {node.value!r}"[:200])
@@ -84,7 +84,7 @@ class Resolver:
     def component(
         self, kind: str, default: Any, node: Node | None, path: Path, env: Mapping[str, Known]
     ) -> tuple[Any, Any]:
-        """Walk one component; returns it as plain data and as a spec."""
+        """Resolve one component; return it as plain data and as a spec."""
         entries = dict(node.value) if node else {}
         written = entries.pop("type", None)
         origin = written.origin if written else node.origin if node else Origin("default")
@@ -251,7 +251,7 @@ class Resolver:
         return None, None
 
     def _sibling_bounds(self, option: Option, value: Any, path: Path, siblings: Mapping[str, Known]) -> None:
-        """Check bounds that name another value; skipped where that value is itself missing or wrong."""
+        """Check bounds that name another value; they are skipped if that value is missing or wrong."""
         if not isinstance(option.annotation, Leaf) or value is None:
             return
         for bound in sibling_bounds(option.annotation.type):

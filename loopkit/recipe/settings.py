@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from loopkit.recipe.node import Node, Origin, Path, Problem, RecipeError
@@ -30,7 +31,7 @@ class Override:
 
 
 def settings_of(layers: Iterable[Node]) -> list[Override]:
-    """The settings of several layers, each key once.
+    """Return the settings of several layers, each key once.
 
     Raises:
         RecipeError: If two layers set one key to different values.
@@ -49,7 +50,7 @@ def settings_of(layers: Iterable[Node]) -> list[Override]:
 
 
 def layers_of(settings: Sequence[Override]) -> list[Node]:
-    """The settings as layers, lowest first.
+    """Return the settings as layers, lowest first.
 
     A map is one layer, in which the order of keys has no meaning. A key that lies below another setting, as
     ``model.readout.per_loop`` lies below ``model.readout``, is laid over it.
@@ -66,7 +67,7 @@ def layers_of(settings: Sequence[Override]) -> list[Node]:
 
 
 def without_effect(settings: Sequence[Override], composed: Node) -> list[Problem]:
-    """A problem for each setting that a composed recipe does not contain, because another one replaced it."""
+    """Return a problem for each setting that a composed recipe does not contain, because another one replaced it."""
     there = {id(origin) for origin in _origins(composed)}
     problems = []
     for setting in settings:
@@ -93,7 +94,7 @@ def _flat(node: Node, path: Path) -> Iterator[Override]:
 
 
 def _marked(node: Node, origin: Origin) -> Node:
-    """The same value, every part with this very origin."""
+    """Return the same value, every part with this very origin."""
     if isinstance(node.value, list):
         return Node([_marked(item, origin) for item in node.value], origin)
     if isinstance(node.value, dict):
@@ -114,7 +115,7 @@ def _origins(node: Node) -> Iterator[Origin]:
 
 
 def _at(node: Node, path: Path) -> Any:
-    """The value at a path; None where there is none, or it is null."""
+    """Return the value at a path; None where there is none, or it is null."""
     for key in path:
         if not isinstance(node.value, dict) or key not in node.value:
             return None
@@ -123,13 +124,8 @@ def _at(node: Node, path: Path) -> Any:
 
 
 def _shared(one: Path, other: Path) -> int:
-    """How many keys two paths have in common from the root."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    """Return how many keys two paths have in common from the root."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def _text(node: Node) -> str:

@@ -35,7 +35,7 @@ class RootCauses:
     walk: Resolver
 
     def problems(self) -> Iterator[Problem]:
-        """Every problem that does not follow from another."""
+        """Yield every problem that does not follow from another."""
         roots = list(self._roots())
         void = {(*unknown.path, unknown.key): list(self._void(unknown)) for unknown in roots}
         owners: dict[Path, set[Path]] = defaultdict(set)  # a void place, and the unknown keys that void it
@@ -98,9 +98,9 @@ class RootCauses:
     @cached_property
     def _places(self) -> dict[str, list[Path]]:
         """Where each key has its place, as far as the walk has come."""
-        known = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
+        paths = {*self.walk.origins, *(path for problem in self.walk.problems for path in problem.depends)}
         places: dict[str, list[Path]] = defaultdict(list)
-        for path in sorted(path for path in known if path):
+        for path in sorted(path for path in paths if path):
             places[path[-1]].append(path)
         return dict(places)
 
@@ -140,5 +140,5 @@ class RootCauses:
 
 
 def _parts(path: Path) -> Iterator[Path]:
-    """A path and everything above it."""
+    """Yield a path and everything above it."""
     return (path[:length] for length in range(len(path) + 1))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+from loopkit.plural import plural
+from loopkit.recipe.identity import value_digest
 from loopkit.recipe.layers import Layers, load_layers, overrides
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.migration.renames import new_option, new_type
-from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError
+from loopkit.recipe.node import FORMAT, Node, Origin, Problem, RecipeError, nested, value_at
 from loopkit.recipe.recipe import Recipe, compose, format_sections
 from loopkit.recipe.resolve import Resolver
 from loopkit.recipe.suppress import RootCauses
@@ -52,12 +54,12 @@ def load_sweep(
     plugins: Iterable[FilePath] = (),
     installed: bool = True,
 ) -> list[Point]:
-    """Every point of a recipe's sweep, in the order of the block, seeds innermost.
+    """Return every point of a recipe's sweep, in the order of the block, seeds innermost.
 
     Args:
         recipe: A path, or the name of a shipped recipe.
         profiles: As for ``load_recipe``; a profile may have a ``sweep`` of its own, laid over the recipe's.
-        texts: ``key.path=value`` for all points.
+        texts: ``--set`` arguments for all points.
         plugins: Files with further components.
         installed: Whether installed plugins count.
 
@@ -77,7 +79,7 @@ def load_sweep(
         except RecipeError as error:
             problems += error.problems
             continue
-        changed = f"-{_digest(list(texts))}" if texts else ""
+        changed = f"-{value_digest(list(texts))}" if texts else ""
         name = f"{resolved.name}{changed}-{'-'.join(labels[key, _as_json(node)] for key, node in chosen)}"
         named = [(present_key(key, resolved) if node.origin.format != FORMAT else key, node) for key, node in chosen]
         written = {key: _written(node.plain(), resolved.values, key) for key, node in named}
@@ -110,11 +112,9 @@ def _settings(layers: Layers, profiles: Sequence[str]) -> list[list[Setting]]:
         axes.append([list(zip(paired, row, strict=True)) for row in zip(*paired.values(), strict=True)])
     if seeds:
         axes.append([[("seed", seed)] for seed in seeds])
-    count = 1
-    for axis in axes:
-        count *= len(axis)
+    count = math.prod(map(len, axes))
     if not axes or count > MAX_POINTS:
-        why = f"stands for {count:,} runs; at most {MAX_POINTS:,} are made" if axes else "varies nothing"
+        why = f"stands for {plural(count, 'run')}; at most {MAX_POINTS:,} are made" if axes else "varies nothing"
         raise RecipeError([Problem(block.origin, ("sweep",), why, "write grid, zip or seeds")])
     return [[setting for part in row for setting in part] for row in itertools.product(*axes)]
 
@@ -162,20 +162,12 @@ def _clashes(settings: Sequence[Sequence[Setting]], texts: Sequence[str]) -> lis
 
 def _layers(chosen: Sequence[Setting]) -> list[Node]:
     """Return the layers of one point; values keep the line on which they were written."""
-    layers = []
-    for key, value in chosen:
-        node = value
-        for part in reversed(key.split(".")):
-            node = Node({part: node}, value.origin)
-        layers.append(node)
-    return layers
+    return [nested(node, key.split(".")) for key, node in chosen]
 
 
 def _written(value: Any, values: Mapping[str, Any], key: str) -> Any:
     """Return a value as the recipe resolved it, so that paths are absolute."""
-    resolved: Any = values
-    for part in key.split("."):
-        resolved = resolved.get(part) if isinstance(resolved, Mapping) else None
+    resolved = value_at(values, key.split("."))
     return resolved if type(resolved) is type(value) else value
 
 
@@ -214,26 +206,22 @@ def _labels(settings: Sequence[Sequence[Setting]]) -> dict[tuple[str, str], str]
         slugs = {text: _slug(value) for text, value in values_by_text.items()}
         is_unique = len(set(slugs.values())) == len(slugs)
         for text, slug in slugs.items():
-            labels[key, text] = f"{word}_{slug}" if is_unique else f"{word}_{slug}_{_digest(text)}"
+            labels[key, text] = f"{word}_{slug}" if is_unique else f"{word}_{slug}_{value_digest(text)}"
     return labels
 
 
 def _slug(value: Any) -> str:
     if isinstance(value, Mapping):
-        return str(value.get("type", _digest(value)))
+        return str(value.get("type", value_digest(value)))
     if isinstance(value, list):
-        return _digest(value)
+        return value_digest(value)
     text = value if isinstance(value, str) else json.dumps(value)
     text = FilePath(text).stem if "/" in text else text
-    return re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_.")[:24] or _digest(value)
+    return re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_.")[:24] or value_digest(value)
 
 
 def _as_json(node: Node) -> str:
     return json.dumps(node.plain(), sort_keys=True)
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def _duplicates(points: Sequence[Point], settings: Sequence[Sequence[Setting]]) -> Iterator[Problem]:

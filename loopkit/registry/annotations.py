@@ -1,4 +1,4 @@
-"""Annotations read as text: the fixed vocabulary of option types, without evaluating any code."""
+"""Read annotations of options from text, in a fixed vocabulary, without evaluating code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict, "Seque
 
 
 class UnreadableAnnotation(ValueError):
-    """An annotation outside of the vocabulary; carries the line at fault."""
+    """An annotation outside of the vocabulary, with its line."""
 
     def __init__(self, node: ast.AST, why: str) -> None:
         super().__init__(f"annotation '{ast.unparse(node)}' cannot be read: {why}")
@@ -54,10 +54,10 @@ class UnreadableAnnotation(ValueError):
 
 
 class AnnotationReader:
-    """Turn the syntax tree of an annotation into what an option accepts.
+    """Convert the syntax tree of an annotation to the ``Annotation`` of an option.
 
     Args:
-        aliases: Module-level names of the same file that stand for annotations.
+        aliases: Module-level names of the same file that are annotations.
         sections: Classes of the same file that are parts of the recipe format.
     """
 
@@ -71,10 +71,10 @@ class AnnotationReader:
         Raises:
             UnreadableAnnotation: If it uses anything outside of the vocabulary.
         """
-        found = self._read(node)
-        if isinstance(found, Slot | SlotList | SlotMap | SectionRef | SectionMap):
-            return found
-        return Leaf(found, ast.unparse(node))
+        result = self._read(node)
+        if isinstance(result, Slot | SlotList | SlotMap | SectionRef | SectionMap):
+            return result
+        return Leaf(result, ast.unparse(node))
 
     def _read(self, node: ast.expr) -> Any:
         match node:
@@ -131,18 +131,18 @@ class AnnotationReader:
         match parts:
             case [ast.Name(id="Spec"), ast.Constant(value=kind)] if kind in KINDS:
                 return Slot(str(kind))
-        found = self._read(parts[0])
+        result = self._read(parts[0])
         for part in parts[1:]:
             if not isinstance(part, ast.Call) or ast.unparse(part.func).rpartition(".")[2] not in BOUNDS:
                 raise UnreadableAnnotation(node, f"'{ast.unparse(part)}' is not a known bound")
             marker = BOUNDS[ast.unparse(part.func).rpartition(".")[2]]
             values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in part.keywords}
             bound = marker(*(ast.literal_eval(argument) for argument in part.args), **values)
-            if isinstance(found, SlotList) and isinstance(bound, bounds.MinLen):
-                found = SlotList(found.kind, bound.min_length)
+            if isinstance(result, SlotList) and isinstance(bound, bounds.MinLen):
+                result = SlotList(result.kind, bound.min_length)
             else:
-                found = Annotated[found, bound]
-        return found
+                result = Annotated[result, bound]
+        return result
 
     def _container(self, node: ast.expr, base: str, parts: list[ast.expr]) -> Any:
         inner = [... if isinstance(part, ast.Constant) and part.value is ... else self._read(part) for part in parts]
@@ -156,10 +156,10 @@ class AnnotationReader:
 
 @cache
 def sibling_bounds(annotation: Any) -> list[Divides | AtMost]:
-    """The bounds of an annotation that name another option or wiring."""
-    found = [marker for marker in getattr(annotation, "__metadata__", ()) if isinstance(marker, Divides | AtMost)]
+    """Return the bounds of an annotation that name another option or wiring."""
+    result = [marker for marker in getattr(annotation, "__metadata__", ()) if isinstance(marker, Divides | AtMost)]
     if typing.get_origin(annotation) is Annotated:
-        return found + sibling_bounds(annotation.__origin__)
+        return result + sibling_bounds(annotation.__origin__)
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return [marker for part in typing.get_args(annotation) for marker in sibling_bounds(part)]
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Everything that can be named in a recipe: built-ins, installed plugins, local files."""
+"""The components that a recipe can name: built-ins, installed plugins, local files."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from loopkit.errors import UserError
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.plugins import Offer, installed_offers
 from loopkit.registry.schema import Provider, Schema
-from loopkit.registry.source import SourceProblem, read_components
+from loopkit.registry.source import read_components
 
 COMPONENTS = Path(__file__).resolve().parent.parent / "components"
 
 
 class ComponentError(UserError):
-    """A component that a recipe or a command names cannot be used; ``hint`` holds the way out."""
+    """A component that a recipe or a command names cannot be used; ``hint`` explains what to do."""
 
     hint: str
 
 
 class UnknownComponent(ComponentError):
-    """No component of this kind has this name; carries a hint for the user."""
+    """No component of this kind has this name."""
 
     def __init__(self, kind: str, name: object, names: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
         names = sorted(names)
         super().__init__(f"no {kind} is called {name!r}")
-        others = " and ".join(elsewhere)
-        known = f"{name!r} is the name of another kind: {others}; " if others else ""
+        other_kinds = " and ".join(elsewhere)
+        known = f"{name!r} is the name of another kind: {other_kinds}; " if other_kinds else ""
         self.hint = f"{known}{did_you_mean(str(name), names)}loopkit list {kind}"
 
 
@@ -48,7 +48,7 @@ class AmbiguousComponent(ComponentError):
 
 
 class BrokenComponent(ComponentError):
-    """A plugin's file cannot be read as the component it promises."""
+    """The file of a plugin does not define the component that its entry point declares."""
 
     def __init__(self, offer: Offer) -> None:
         super().__init__(f"{offer.kind} '{offer.name}' of {offer.provider} cannot be used: {offer.problem}")
@@ -63,24 +63,24 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Where components are found by kind and name.
+    """Components by kind and name.
 
     Args:
-        offers: Everything offered, built-ins first.
+        offers: All offers, built-ins first.
     """
 
     offers: tuple[Offer, ...]
 
     def of(self, kind: str) -> Iterator[Offer]:
-        """All offers of a kind, built-ins first, in the order of their files."""
+        """Yield all offers of a kind, built-ins first, in the order of their files."""
         return (offer for offer in self.offers if offer.kind == kind)
 
     def names(self, kind: str) -> list[str]:
-        """Names that a recipe may use for this kind."""
+        """Return the names that a recipe may use for this kind."""
         return list(dict.fromkeys(offer.name for offer in self.of(kind)))
 
     def get(self, kind: str, name: str) -> Schema:
-        """The schema of a component.
+        """Return the schema of a component.
 
         A built-in wins over a plugin of the same name, with a warning; ``package:name`` selects the plugin.
 
@@ -90,17 +90,17 @@ class Catalog:
             BrokenComponent: If the plugin's text cannot be read.
         """
         package, _, bare = name.rpartition(":")
-        found = [o for o in self.of(kind) if o.name == bare and package in ("", o.provider.package)]
-        if not found:
+        candidates = [o for o in self.of(kind) if o.name == bare and package in ("", o.provider.package)]
+        if not candidates:
             elsewhere = [other for other in KINDS if other != kind and bare in self.names(other)]
             raise UnknownComponent(kind, name, self.names(kind), elsewhere)
-        builtin = [offer for offer in found if offer.builtin]
-        if not builtin and len(found) > 1:
-            raise AmbiguousComponent(kind, bare, found)
-        if builtin and len(found) > 1:
-            others = ", ".join(f"{o.provider.package}:{bare} ({o.place})" for o in found if not o.builtin)
-            warnings.warn(f"{kind} '{bare}' is loopkit's own; the plugin's is called {others}", stacklevel=2)
-        offer = (builtin or found)[0]
+        builtin = [offer for offer in candidates if offer.builtin]
+        if not builtin and len(candidates) > 1:
+            raise AmbiguousComponent(kind, bare, candidates)
+        if builtin and len(candidates) > 1:
+            other_kinds = ", ".join(f"{o.provider.package}:{bare} ({o.place})" for o in candidates if not o.builtin)
+            warnings.warn(f"{kind} '{bare}' is loopkit's own; the plugin's is called {other_kinds}", stacklevel=2)
+        offer = (builtin or candidates)[0]
         if offer.schema is None:
             raise BrokenComponent(offer)
         return offer.schema
@@ -110,7 +110,7 @@ class Catalog:
         return self.get(kind, name).load()
 
     def with_files(self, files: Iterable[Path]) -> Catalog:
-        """This catalog with the components of local plugin files added.
+        """Return this catalog with the components of local plugin files added.
 
         Raises:
             SourceProblem: If a file cannot be read as components, with its line.
@@ -126,7 +126,7 @@ class Catalog:
 
 def builtin_offers() -> Iterator[Offer]:
     """loopkit's own components, read from their files."""
-    here = version("loopkit") if _is_installed() else ""
+    own_version = _own_version()
     for kind in KINDS:
         folder = COMPONENTS / kind
         files = sorted(folder.glob("*.py")) if folder.is_dir() else [COMPONENTS / f"{kind}.py"]
@@ -134,23 +134,24 @@ def builtin_offers() -> Iterator[Offer]:
             if not file.is_file():
                 continue
             parts = file.relative_to(COMPONENTS.parent).with_suffix("").parts
-            provider = Provider("loopkit", here, ".".join(("loopkit", *(p for p in parts if p != "__init__"))))
+            provider = Provider("loopkit", own_version, ".".join(("loopkit", *(p for p in parts if p != "__init__"))))
             for schema in read_components(file, provider):
                 yield Offer(schema.kind, schema.name, provider, file, schema)
 
 
-def _is_installed() -> bool:
+def _own_version() -> str:
     try:
-        version("loopkit")
+        return version("loopkit")
     except PackageNotFoundError:
-        return False
-    return True
+        return ""
 
 
 @cache
 def catalog(plugins: bool = True) -> Catalog:
-    """The catalog of this environment: built-ins, and the components of installed packages unless ``plugins`` is
-    false. What is broken in a package costs one line of warning."""
+    """Return the catalog of this environment: built-ins and, with ``plugins``, components of installed packages.
+
+    Each package with a broken component causes one warning.
+    """
     installed = tuple(installed_offers()) if plugins else ()
     broken: dict[str, Offer] = {}
     for offer in installed:
@@ -160,15 +161,3 @@ def catalog(plugins: bool = True) -> Catalog:
         why = f"plugin {package} is broken: {offer.kind} '{offer.name}': {offer.problem}"
         warnings.warn(f"{why}; run loopkit doctor for details, or leave it out with --no-plugins", stacklevel=2)
     return Catalog((*builtin_offers(), *installed))
-
-
-__all__ = [
-    "AmbiguousComponent",
-    "BrokenComponent",
-    "Catalog",
-    "Offer",
-    "SourceProblem",
-    "UnknownComponent",
-    "catalog",
-    "did_you_mean",
-]

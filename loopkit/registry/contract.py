@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loopkit.registry.catalog import COMPONENTS
 from loopkit.registry.kinds import KINDS, WIRING
-from loopkit.registry.source import Module, parse
+from loopkit.registry.source import Module, argument_docs, parse
 from loopkit.registry.traits import TRAITS, Trait
 
 SHARED = (("injection", "no_decay"), ("attention", "stacked_rows"), ("readout", "max_depth"))
@@ -27,8 +27,8 @@ class Member:
     Args:
         name: Its name.
         signature: As code: ``weight: float``, ``forward(x: Tensor, step: Step) -> Tensor``.
-        doc: Its docstring, as its author wrote it.
-        required: Whether a component must define it; what is not required has a default.
+        doc: Its docstring.
+        required: Whether a component must define it; the others have defaults.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Contract:
-    """What loopkit promises to a component of a kind and requires of it.
+    """The interface between loopkit and the components of a kind.
 
     Args:
         kind: The kind.
@@ -70,13 +70,13 @@ class Contract:
         file: Source file.
         line: Line of the class.
         doc: Docstring of the class.
-        letters: What the letters of shapes stand for, as the file says it; may be empty.
+        letters: Meaning of the letters of shapes, as in the docstring of the file; may be empty.
         wiring: Name, type and meaning of each positional argument that a constructor may list.
         members: Attributes and methods of the class.
-        shared: Members that every module may have; none where the class is not a module.
-        traits: What a registration may state, by name.
+        shared: Members that every module may have; empty if the class is not a module.
+        traits: Traits that a registration may set, by name.
         types: Types that the signatures name, each once.
-        functions: Functions of the same module for use in components.
+        functions: Functions of the same module that components may use.
     """
 
     kind: str
@@ -128,7 +128,7 @@ def read_contract(kind: str) -> Contract:
 
 
 def contract_file(kind: str) -> Path:
-    """The file that holds the contract of a kind."""
+    """Return the file that holds the contract of a kind."""
     folder = COMPONENTS / kind
     return folder / "__init__.py" if folder.is_dir() else COMPONENTS / f"{kind}.py"
 
@@ -145,9 +145,9 @@ def _shared() -> Iterator[Member]:
 
 
 def _members(node: ast.ClassDef) -> Iterator[Member]:
-    """Public attributes and methods in the order of the class."""
+    """Yield public attributes and methods in the order of the class."""
     abstract = any("abstractmethod" in map(ast.unparse, _decorators(item)) for item in node.body)
-    docs = member_docs(_doc(node))
+    docs = argument_docs(_doc(node), ("Args:", "Attributes:"))
     for item, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             doc = _text_below(after) or docs.get(item.target.id, "")
@@ -160,25 +160,15 @@ def _decorators(item: ast.stmt) -> list[ast.expr]:
 
 
 def _text_below(item: ast.stmt | None) -> str:
-    """The string that stands alone in a statement, which describes the attribute above it."""
+    """Return the text of a string statement, which documents the attribute above it; empty for another statement."""
     match item:
         case ast.Expr(value=ast.Constant(value=str() as text)):
             return inspect.cleandoc(text)
     return ""
 
 
-def member_docs(doc: str) -> dict[str, str]:
-    """The lines under ``Attributes:`` or ``Args:`` of a docstring, by name."""
-    entries: dict[str, str] = {}
-    for section in re.findall(r"^(?:Attributes|Args):\n((?:(?: {4}.*)?\n?)*)", doc, re.MULTILINE):
-        for entry in re.split(r"\n(?= {4}\w)", section):
-            name, _, text = entry.strip().partition(": ")
-            entries[name] = " ".join(text.split())
-    return entries
-
-
 def _is_required(item: ast.stmt, abstract: bool) -> bool:
-    """Whether a method is abstract: by its decorator, or, in a class without such, because it only raises."""
+    """Check whether a method is abstract: by its decorator or, in a class without any, because it raises."""
     if abstract:
         return "abstractmethod" in map(ast.unparse, _decorators(item))
     match item:
@@ -205,8 +195,7 @@ def _doc(node: ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def _types(module: Module, contract: str, place: str, named: list[str]) -> Iterator[Type]:
-    """Types that some signatures name: those of the contract's file and, transitively, those that these name; then
-    those of ``loopkit.loop``."""
+    """Yield the types in some signatures: of the contract's file, transitively, then of ``loopkit.loop``."""
     classes = {name: node for name, node in module.classes.items() if not node.bases and name != contract}
     pending, seen = list(named), set()
     words = {word for text in named for word in re.findall(r"\b[A-Z]\w+", text)}

@@ -16,7 +16,7 @@ OPAQUE = frozenset(sys.stdlib_module_names) | {"torch"}
 
 @dataclass(frozen=True)
 class ImportedName:
-    """What an imported name stands for.
+    """The target of an imported name.
 
     Args:
         dotted: Module, or module and name in it, as written.
@@ -27,16 +27,16 @@ class ImportedName:
     folder: Path | None = None
 
     def below(self, *names: str) -> ImportedName:
-        """A name inside of it."""
+        """Return the imported name of a member."""
         return ImportedName(".".join((self.dotted, *names)), self.folder)
 
     def split(self) -> tuple[ImportedName, str]:
-        """Everything before the last dot, and what follows it."""
+        """Return everything before the last dot, and what follows it."""
         module, _, name = self.dotted.rpartition(".")
         return ImportedName(module, self.folder), name
 
     def file(self) -> Path | None:
-        """The source file, if it is a module that is there; nothing is imported."""
+        """Return the source file if it is an existing module; nothing is imported."""
         if self.folder is None:
             return None if self.dotted.split(".")[0] in OPAQUE | {""} else module_file(self.dotted)
         place = self.folder.joinpath(*filter(None, self.dotted.split(".")))
@@ -44,12 +44,12 @@ class ImportedName:
 
 
 def imported_names(tree: ast.Module, file: Path) -> dict[str, ImportedName]:
-    """What the imports at the top level of a file bind, by name."""
+    """Return the targets of the top-level imports of a file, by name."""
     return {name: target for node in tree.body for name, target in _bound(node, file)}
 
 
 def dotted_name(node: ast.expr) -> list[str]:
-    """The parts of ``package.module.Class`` or ``Class[...]``; empty where it is something else."""
+    """Return the parts of ``package.module.Class`` or ``Class[...]``; empty where it is something else."""
     match node:
         case ast.Subscript(value=value):
             return dotted_name(value)

@@ -56,7 +56,7 @@ _ALL = (
     Kind("tokenizer", "Tokenizer", "how text becomes numbers"),
     Kind("optimizer", "OptimizerRule", "how gradients become updates"),
     Kind("lr", "LearningRate", "the learning rate at each step"),
-    Kind("task", "Task", "what an evaluation asks"),
+    Kind("task", "Task", "what an evaluation scores"),
     Kind("probe", "Probe", "what is measured at each depth"),
     Kind("tracker", "Tracker", "where metrics also go"),
 )

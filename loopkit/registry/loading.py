@@ -45,7 +45,7 @@ def load_class(schema: Schema) -> type:
 
 
 def _line(error: BaseException, schema: Schema) -> int:
-    """The line of the component's file that raised; that of its class where the fault lies before it ran."""
+    """Return the line of the component's file that raised; that of its class where the fault lies before it ran."""
     line, trace = schema.line, error.__traceback__
     while trace is not None:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == schema.file.resolve():

@@ -1,4 +1,4 @@
-"""Packages that a component needs and loopkit does not install: found missing without importing anything."""
+"""Packages that a component needs and loopkit does not install: located without importing anything."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class MissingPackage(UserError):
 
 
 def missing_packages(schema: Schema) -> dict[str, str]:
-    """The packages of a component that this environment lacks, each with what installs it."""
+    """Return the packages of a component that this environment lacks, each with what installs it."""
     packages: Mapping[str, str] = schema.traits.get("packages", {})
-    return {name: wanted for name, wanted in packages.items() if not is_installed(name)}
+    return {name: requirement for name, requirement in packages.items() if not is_installed(name)}
 
 
 def what_is_missing(schema: Schema) -> str | None:
@@ -31,16 +31,16 @@ def what_is_missing(schema: Schema) -> str | None:
 
 
 def remedy(missing: Mapping[str, str]) -> str:
-    """The command that installs packages."""
-    return "pip install " + " ".join(f"'{wanted}'" for wanted in dict.fromkeys(missing.values()))
+    """Return the command that installs packages."""
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in dict.fromkeys(missing.values()))
 
 
 def is_installed(module: str) -> bool:
-    """Whether a top-level module can be imported; it is not imported to find out.
+    """Check whether a top-level module can be imported; it is not imported to find out.
 
     A folder of that name without code, as a tracker leaves it where it ran, is none.
     """
     if module in sys.modules:
         return True
-    found = find_spec(module)
-    return found is not None and found.origin is not None
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None

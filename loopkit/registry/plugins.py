@@ -36,8 +36,7 @@ class Offer:
 
 
 def installed_offers() -> Iterator[Offer]:
-    """What the entry points of installed packages promise; a broken one is an offer with a problem, never an
-    exception."""
+    """Yield the components that installed packages declare; a broken one is an offer with a problem."""
     for kind in KINDS.values():
         for point in entry_points(group=kind.group):
             yield _offer(kind.name, point)

@@ -52,7 +52,7 @@ def register(kind: str, name: str, **traits: Any) -> Callable[[C], C]:
 
 
 def check_constructor(cls: type, kind: str) -> None:
-    """Refuse a constructor that cannot be read as a schema, naming the parameter at fault."""
+    """Raise an error that names the parameter if a constructor cannot be read as a schema."""
     where = f"{cls.__module__}.{cls.__qualname__}.__init__"
     if cls.__init__ is object.__init__:  # type: ignore[misc]
         return
@@ -75,7 +75,7 @@ def check_constructor(cls: type, kind: str) -> None:
 
 
 def _bind_default(parameter: inspect.Parameter) -> None:
-    """Tell a ``use(...)`` default which kind its slot is of."""
+    """Set the kind of a ``use(...)`` default to that of its slot."""
     if isinstance(parameter.default, Use):
         match = _FACTORY.search(str(parameter.annotation))
         if match is None or match[1] not in BY_CONTRACT:
@@ -84,10 +84,10 @@ def _bind_default(parameter: inspect.Parameter) -> None:
 
 
 def registered_modules() -> set[str]:
-    """The modules of all classes that have registered themselves."""
+    """Return the modules of all classes that have registered themselves."""
     return {module for _, _, module in _LOADED}
 
 
 def loaded(kind: str, name: str, module: str) -> type | None:
-    """The registered class, if its module has been imported."""
+    """Return the registered class, if its module has been imported."""
     return _LOADED.get((kind, name, module))

@@ -1,4 +1,4 @@
-"""What loopkit knows of a component without running it: its options, their types, and where they are written."""
+"""Schemas of components and sections: options, their types, and their places in source text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Leaf:
     """A plain value.
 
     Args:
-        type: Python annotation, which pydantic judges in strict JSON mode.
-        text: The annotation as its author wrote it.
+        type: Python annotation, which pydantic validates in strict JSON mode.
+        text: The annotation as in the source text.
     """
 
     type: Any
@@ -34,13 +34,13 @@ class Leaf:
 
     @property
     def takes_text(self) -> bool:
-        """Whether any text will do."""
+        """Whether any text is accepted."""
         return "str" in self.text.split(" | ")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One component of a kind, or none where ``optional``."""
+    """One component of a kind, or None if ``optional``."""
 
     kind: str
     optional: bool = False
@@ -48,7 +48,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class SlotList:
-    """A list of components of a kind, of ``at_least`` entries."""
+    """A list of at least ``at_least`` components of a kind."""
 
     kind: str
     at_least: int = 0
@@ -81,7 +81,7 @@ Annotation = Leaf | Slot | SlotList | SlotMap | SectionRef | SectionMap
 
 @dataclass(frozen=True)
 class Option:
-    """One option: what may be written after its name.
+    """One option of a component or a section.
 
     Args:
         name: The key in a recipe.
@@ -99,13 +99,13 @@ class Option:
 
     @property
     def required(self) -> bool:
-        """Whether a recipe must give it."""
+        """Whether a recipe must set it."""
         return self.default is MISSING
 
 
 @dataclass(frozen=True)
 class Provider:
-    """Who brings a component: a distribution, or a local file."""
+    """The distribution or the local file that a component comes from."""
 
     package: str
     version: str
@@ -129,7 +129,7 @@ class Schema:
         doc: The class's docstring.
         file: Source file.
         line: Line of the class.
-        provider: Who brings it.
+        provider: Where it comes from.
     """
 
     kind: str
@@ -145,7 +145,7 @@ class Schema:
 
     @property
     def short(self) -> str | None:
-        """The option that a bare value stands for, if there is one."""
+        """The option that a bare value sets, if there is one."""
         return self.traits.get("short")
 
     @property
@@ -157,6 +157,6 @@ class Schema:
         """Import the module and return the class.
 
         Raises:
-            Exception: Whatever the module raises; it is never replaced.
+            Exception: Any exception of the module, unchanged.
         """
         return load_class(self)

@@ -1,11 +1,11 @@
-"""Schemas read from source text: no import, no evaluation, a file and line for every option."""
+"""Read schemas from source text, without importing or evaluating it; every option has a file and a line."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from loopkit.registry.traits import check_registration
 
 
 class SourceProblem(UserError):
-    """A file that cannot be read as components: where, and what is wrong."""
+    """A file whose components cannot be read, with the line and the reason."""
 
     def __init__(self, file: Path, line: int, why: str) -> None:
         super().__init__(f"{file}:{line}: {why}" if line else f"{file}: {why}")
@@ -69,10 +69,10 @@ def _parse(file: Path, modified: int, size: int) -> Module:
 
 
 def read_components(file: Path, provider: Provider) -> Iterator[Schema]:
-    """Every class of a file that carries ``@register(...)``.
+    """Yield the schema of every class of a file that is decorated with ``@register(...)``.
 
     Raises:
-        SourceProblem: At the first thing that cannot be read, with its line.
+        SourceProblem: At the first line that cannot be read.
     """
     module = parse(file)
     seen: dict[tuple[str, str], int] = {}
@@ -102,10 +102,10 @@ def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Pro
         raise SourceProblem(module.file, call.lineno, str(error)) from None
     doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
     wiring, options = _constructor(module, node, argument_docs(doc))
-    for wanted, line in wiring.items():
-        if wanted not in KINDS[kind].wiring:
+    for parameter, line in wiring.items():
+        if parameter not in KINDS[kind].wiring:
             known = ", ".join(KINDS[kind].wiring) or "none"
-            why = f"'{wanted}' is not wiring of kind {kind!r} ({known}); an option must stand after '*'"
+            why = f"'{parameter}' is not wiring of kind {kind!r} ({known}); an option must stand after '*'"
             raise SourceProblem(module.file, line, f"{node.name}: {why}")
     return Schema(
         kind=kind,
@@ -126,7 +126,7 @@ Constructor = tuple[dict[str, int], dict[str, Option]]
 
 
 def _constructor(module: Module, node: ast.ClassDef, docs: dict[str, str]) -> Constructor:
-    """The constructor of a class, or of the nearest base that has one, in this file or in one that it imports."""
+    """Return the constructor of a class or of its nearest base that has one, also in a file that it imports."""
     return _own_or_inherited(module, node, docs, ()) or ({}, {})
 
 
@@ -141,18 +141,18 @@ def _own_or_inherited(
         if home is None or parent is None or parent in below:
             continue
         described = argument_docs(inspect.cleandoc(ast.get_docstring(parent, clean=False) or "")) | docs
-        found = _own_or_inherited(home, parent, described, (*below, node))
-        if found is not None and home.file != module.file:  # lines count in the component's own file
-            wiring, options = found
+        constructor = _own_or_inherited(home, parent, described, (*below, node))
+        if constructor is not None and home.file != module.file:  # lines count in the component's own file
+            wiring, options = constructor
             lines = {name: replace(option, line=node.lineno) for name, option in options.items()}
             return dict.fromkeys(wiring, node.lineno), lines
-        if found is not None:
-            return found
+        if constructor is not None:
+            return constructor
     return None
 
 
 def _class(module: Module, names: list[str]) -> tuple[Module | None, ast.ClassDef | None]:
-    """The class that a name stands for in a module, with the module that defines it; none where that is not known."""
+    """Return the class that a name refers to in a module, with the module that defines it; None if it is unknown."""
     if len(names) == 1 and names[0] in module.classes:
         return module, module.classes[names[0]]
     if not names or names[0] not in module.imports:
@@ -194,7 +194,7 @@ def _option(
 
 
 def _default(module: Module, name: str, node: ast.expr | None) -> Any:
-    """The literal behind a default: plain, ``use("name")``, or a dataclass's ``field(default_factory=...)``."""
+    """Return the value of a default: a literal, ``use("name")``, or a dataclass's ``field(default_factory=...)``."""
     match node:
         case None:
             return MISSING
@@ -211,7 +211,7 @@ def _default(module: Module, name: str, node: ast.expr | None) -> Any:
 
 
 def read_sections(*files: Path) -> dict[str, Schema]:
-    """The dataclasses of some files, as the fixed parts of one format; they may name each other across files."""
+    """Return the schemas of the dataclasses of some files; they may name each other across files."""
     home = {
         name: module for module in map(parse, files) for name, node in module.classes.items() if node.decorator_list
     }
@@ -234,16 +234,16 @@ def _section(module: Module, node: ast.ClassDef, reader: AnnotationReader) -> Sc
     return Schema("section", node.name, node.name, options, (), traits, doc, module.file, node.lineno)
 
 
-def argument_docs(doc: str) -> dict[str, str]:
-    """The lines under ``Args:`` of a docstring, by name, each joined to one line."""
+def argument_docs(doc: str, sections: Collection[str] = ("Args:",)) -> dict[str, str]:
+    """Return the entries of some sections of a docstring, by name, each on one line."""
     docs: dict[str, str] = {}
-    name, inside = "", False
+    name, in_section = "", False
     for line in doc.splitlines():
         if re.match(r"[A-Z]\w*:( |$)", line):
-            inside = line == "Args:"
-        elif inside and (match := re.match(r" {4}(\w+): *(.*)$", line)):
+            in_section = line in sections
+        elif in_section and (match := re.match(r" {4}(\w+): *(.*)$", line)):
             name = match[1]
             docs[name] = match[2]
-        elif inside and name and line.strip():
+        elif in_section and name and line.strip():
             docs[name] = f"{docs[name]} {line.strip()}".strip()
     return docs

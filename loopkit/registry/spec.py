@@ -15,7 +15,7 @@ from loopkit.registry.schema import Schema
 
 @dataclass(frozen=True)
 class Spec:
-    """A choice of component with all its options, which builds when its parent hands over the wiring.
+    """A component with all its options, built when its parent passes the wiring.
 
     A spec is a factory: ``spec(width=64)`` and ``spec.build(width=64)`` are the same.
 
@@ -23,18 +23,18 @@ class Spec:
         kind: The kind of component.
         name: Its registered name, or ``package:name`` for a plugin's.
         options: Checked values; a slot holds another ``Spec``, or a list or map of them.
-        found: Schema of the component where it comes from a recipe's own plugin file; else it is looked up when needed.
+        local_schema: Schema of a component of a local plugin file; other schemas are looked up when needed.
     """
 
     kind: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    found: Schema | None = field(default=None, compare=False, repr=False)
+    local_schema: Schema | None = field(default=None, compare=False, repr=False)
 
     @property
     def schema(self) -> Schema:
-        """What is known of the component without importing it."""
-        return self.found if self.found is not None else catalog().get(self.kind, self.name)
+        """Schema of the component, read without importing it."""
+        return self.local_schema if self.local_schema is not None else catalog().get(self.kind, self.name)
 
     @property
     def target(self) -> type:
@@ -43,18 +43,18 @@ class Spec:
 
     @property
     def traits(self) -> Mapping[str, Any]:
-        """What the component's registration states, read from its text."""
+        """Traits of the registration, read without importing the component."""
         return self.schema.traits
 
     def build(self, **wiring: Any) -> Any:
         """Construct the component.
 
         Args:
-            wiring: What the parent hands over by name; the constructor receives the subset it lists.
+            wiring: Arguments of the parent by name; the constructor receives those that it lists.
 
         Raises:
-            TypeError: If a name is not wiring of this kind, or the constructor wants one that was not handed over.
-            MissingPackage: If a package that the component states is not installed.
+            TypeError: If a name is not wiring of this kind, or a parameter of the constructor is missing.
+            MissingPackage: If a package that the component needs is not installed.
         """
         allowed = KINDS[self.kind].wiring
         if foreign := set(wiring) - set(allowed):
@@ -64,13 +64,13 @@ class Spec:
         if (what := what_is_missing(self.schema)) is not None:
             raise MissingPackage(what)
         cls = self.target
-        wanted = inspect.signature(cls).parameters
-        return cls(**{name: value for name, value in wiring.items() if name in wanted}, **self.options)
+        accepted = inspect.signature(cls).parameters
+        return cls(**{name: value for name, value in wiring.items() if name in accepted}, **self.options)
 
     __call__ = build
 
     def plain(self) -> dict[str, Any]:
-        """The spec as a recipe would write it, with ``type`` first; paths become text."""
+        """Return the spec as a recipe would write it, with ``type`` first; paths become text."""
         return {"type": self.name} | {name: _plain(value) for name, value in self.options.items()}
 
 

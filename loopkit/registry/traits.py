@@ -86,7 +86,7 @@ TRAITS = {
     ),
     "figures": Trait(
         "names",
-        "The names under which its figures stand beside those of others; a recipe with two of one name is refused.",
+        "The names of its figures; they must be unique within a recipe.",
         ("task", "probe"),
     ),
     "generates": Trait(
@@ -131,8 +131,8 @@ def check_registration(kind: Any, name: Any, traits: Mapping[str, Any]) -> None:
         raise TypeError(f'noise of {kind} {name!r} is True, False or "training", not {traits["noise"]!r}')
     packages = traits.get("packages", {})
     if not isinstance(packages, dict) or not all(
-        isinstance(module, str) and module.isidentifier() and isinstance(wanted, str)
-        for module, wanted in packages.items()
+        isinstance(module, str) and module.isidentifier() and isinstance(requirement, str)
+        for module, requirement in packages.items()
     ):
         raise TypeError(
             f"packages of {kind} {name!r} is a map from top-level modules to what installs them, "

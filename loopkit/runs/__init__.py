@@ -1,4 +1,4 @@
-"""Run folders: what a run leaves behind, where it lies, and whether it is whole. No torch."""
+"""Run folders: checkpoints, metrics, provenance and plugin files of runs. No torch."""
 
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.checkpoint import Checkpoint, CheckpointProblem, checkpoints, newest_checkpoint

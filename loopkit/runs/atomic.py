@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, also when the machine loses power."""
+"""Write files and folders completely or not at all, even if the machine loses power."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def json_text(value: Any) -> str:
 
 
 def check_writable(folder: Path, remedy: str) -> None:
-    """See that files can be made in a folder, before the work whose results go there.
+    """Check that a folder is writable before the work whose results go there.
 
     Args:
-        folder: The folder; where it is not there yet, the nearest one above it that is.
-        remedy: What to do where they cannot.
+        folder: The folder; if it does not exist, its nearest existing parent is checked.
+        remedy: What to do if it is not.
 
     Raises:
-        UserError: If they cannot.
+        UserError: If it is not.
     """
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:

@@ -33,7 +33,7 @@ class BestFigure:
 
 
 def read_best(folder: Path, figure: str, until: int) -> BestFigure | None:
-    """The best checkpoint so far, or None where there is none that still counts.
+    """Return the best checkpoint so far, or None where there is none that still counts.
 
     Args:
         folder: Where the checkpoints lie.
@@ -54,14 +54,14 @@ def write_best(folder: Path, mark: BestFigure) -> None:
 
 
 def better(new: BestFigure, old: BestFigure | None, goal: Literal["min", "max"]) -> bool:
-    """Whether an evaluation beats the best so far; the older one stays where both are as good."""
+    """Check whether an evaluation beats the best so far; the older one stays where both are as good."""
     if old is None or old.depth != new.depth:
         return True
     return new.value < old.value if goal == "min" else new.value > old.value
 
 
 def figure_of(rows: Sequence[Mapping[str, Any]], figure: str, depth: int | None) -> tuple[int, float]:
-    """A figure at a depth of an evaluation.
+    """Return a figure at a depth of an evaluation.
 
     Args:
         rows: One map for each depth, ``depth`` and ``trained`` among its keys.
@@ -76,15 +76,15 @@ def figure_of(rows: Sequence[Mapping[str, Any]], figure: str, depth: int | None)
     """
     fitting = [row for row in rows if row["depth"] == depth] if depth else [r for r in rows if r.get("trained", True)]
     if not fitting and depth:
-        known = ", ".join(str(row["depth"]) for row in rows)
-        raise UserError(f"train.checkpoint.best.depth is {depth}, but the depths evaluated are {known}")
+        depths = ", ".join(str(row["depth"]) for row in rows)
+        raise UserError(f"train.checkpoint.best.depth is {depth}, but the depths evaluated are {depths}")
     row = max(fitting or rows, key=lambda row: row["depth"])
     value: Any = row
     for key in figure.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        known = ", ".join(sorted(set(row) - {"depth", "trained", "not_finite"}))
+        depths = ", ".join(sorted(set(row) - {"depth", "trained", "not_finite"}))
         raise UserError(
-            f"train.checkpoint.best: the evaluation has no number {figure!r} at depth {row['depth']}; {known}"
+            f"train.checkpoint.best: the evaluation has no number {figure!r} at depth {row['depth']}; {depths}"
         )
     return int(row["depth"]), float(value)

@@ -1,8 +1,8 @@
-"""Checkpoint folders: complete or absent, and checked before they are believed.
+"""Checkpoint folders: complete or absent, and verified before use.
 
-``checkpoints/step-00000600/manifest.json`` names every other file with its size and SHA-256. It is written last, into a
-folder that gets its name only when everything is on disk; so a folder with a name was once whole, and the manifest
-tells whether it still is.
+``checkpoints/step-00000600/manifest.json`` lists every other file with its size and SHA-256. It is written last, into a
+folder that is renamed only when everything is on disk. A folder with its final name was therefore complete once, and
+its manifest shows whether it still is.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 from loopkit.errors import UserError
 from loopkit.runs.atomic import json_text, publish_folder, remove_folder, sync_folder, write_text
+from loopkit.runs.manifest import MANIFEST, find_damage, list_files
 
 FORMAT = 1
-MANIFEST = "manifest.json"
 
-# what lies in the folder, for whoever reads or writes one
+# files of the folder
 WEIGHTS = "weights.safetensors"
 OBJECTIVE = "objective.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -42,7 +42,7 @@ class Checkpoint:
     step: int
 
     def problem(self) -> str | None:
-        """Why this checkpoint cannot be trusted, naming the file, or None where every byte is as it was written."""
+        """Return what is wrong with this checkpoint, with the file, or None if every byte is as it was written."""
         manifest = self.path / MANIFEST
         try:
             files = self._listed()
@@ -52,25 +52,15 @@ class Checkpoint:
             return str(problem)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return f"{manifest} is damaged"
-        for name, facts in files.items():
-            path = self.path / name
-            try:
-                if not path.is_file():
-                    return f"{path} is missing"
-                if path.stat().st_size != facts["size"]:
-                    return f"{path} has {path.stat().st_size} bytes, {facts['size']} were written"
-                if _sha256(path) != facts["sha256"]:
-                    return f"{path} does not have the content that was written (SHA-256 differs)"
-            except OSError as error:
-                return f"{path} cannot be read: {error.strerror}"
-        return None
+        damage = find_damage(self.path, files)
+        return f"{self.path}/{damage}" if damage else None
 
     def holds(self, name: str) -> bool:
-        """Whether a file was written with this checkpoint; files added later do not count."""
+        """Check whether a file was written with this checkpoint; files added later do not count."""
         return name in self._listed()
 
     def _listed(self) -> dict[str, dict[str, Any]]:
-        """The files of the manifest, once it is found to be, byte for byte, what loopkit writes for this step."""
+        """Return the files of the manifest, after checking that it is exactly what loopkit writes for this step."""
         manifest = self.path / MANIFEST
         text = manifest.read_text(encoding="utf-8")
         listed: dict[str, Any] = json.loads(text)
@@ -91,10 +81,10 @@ class Checkpoint:
         return files
 
     def check(self) -> Checkpoint:
-        """This checkpoint, if it is whole.
+        """Return this checkpoint if it is complete.
 
         Raises:
-            CheckpointProblem: If it is not, naming the file.
+            CheckpointProblem: If it is not; the message names the file.
         """
         if problem := self.problem():
             raise CheckpointProblem(f"this checkpoint is damaged: {problem}")
@@ -102,28 +92,26 @@ class Checkpoint:
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
-    """The checkpoints in a folder, oldest first; what is half-written has no name yet and does not count."""
-    found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if (step := step_of(path)) is not None:
-            found.append(Checkpoint(path, step))
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+    """Return the checkpoints in a folder, oldest first; partial ones do not have their name yet."""
+    steps = {path: step_of(path) for path in (folder.iterdir() if folder.is_dir() else ())}
+    complete = [Checkpoint(path, step) for path, step in steps.items() if step is not None]
+    return sorted(complete, key=lambda checkpoint: checkpoint.step)
 
 
 def step_of(path: Path) -> int | None:
-    """The optimizer step of a checkpoint by its name, or None where it is not called as one."""
+    """Return the optimizer step in the name of a checkpoint, or None if the name is not that of a checkpoint."""
     match = re.fullmatch(r"step-(\d+)", path.name)
     return int(match[1]) if match else None
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint that is whole.
+    """Return the newest complete checkpoint.
 
     Returns:
-        The checkpoint, and what is wrong with each newer one: the caller must tell the user.
+        The checkpoint, and what is wrong with each newer one: the caller must report it.
 
     Raises:
-        CheckpointProblem: If there is none, or none is whole. There is never a silent fresh start.
+        CheckpointProblem: If there is none, or none is complete, so that no run starts afresh silently.
     """
     damaged: list[str] = []
     for checkpoint in reversed(checkpoints(folder)):
@@ -132,12 +120,12 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
             return checkpoint, damaged
         damaged.append(problem)
     if damaged:
-        raise CheckpointProblem("no checkpoint is whole: " + "; ".join(damaged))
+        raise CheckpointProblem("no checkpoint is complete: " + "; ".join(damaged))
     raise CheckpointProblem(f"there is no checkpoint in {folder}; start a new run with --name")
 
 
 def begin_checkpoint(folder: Path, step: int) -> Path:
-    """An empty folder to fill; not a checkpoint until it is published. Remains of earlier attempts are removed."""
+    """Create an empty folder for ``publish_checkpoint``; remove partial folders of earlier attempts."""
     for left in folder.glob(".step-*") if folder.is_dir() else ():
         remove_folder(left)
     partial = partial_checkpoint(folder, step)
@@ -146,22 +134,18 @@ def begin_checkpoint(folder: Path, step: int) -> Path:
 
 
 def partial_checkpoint(folder: Path, step: int) -> Path:
-    """Where a checkpoint is filled."""
+    """Return the folder in which a checkpoint is filled."""
     return folder / f".step-{step:08d}.partial"
 
 
 def publish_checkpoint(partial: Path, step: int) -> Checkpoint:
-    """Write the manifest, and give the folder its name.
+    """Write the manifest and give the folder its final name.
 
     Args:
         partial: The filled folder of ``begin_checkpoint``.
         step: Optimizer steps done.
     """
-    files = {
-        str(path.relative_to(partial)): {"size": path.stat().st_size, "sha256": _sha256(path)}
-        for path in sorted(partial.rglob("*"))
-        if path.is_file()
-    }
+    files = list_files(partial)
     write_text(partial / MANIFEST, _manifest_text({"format": FORMAT, "step": step, "files": files}))
     mode = (partial / MANIFEST).stat().st_mode
     for name in files:  # safetensors writes files that only their owner may read
@@ -172,31 +156,26 @@ def publish_checkpoint(partial: Path, step: int) -> Checkpoint:
 
 
 def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[int] = ()) -> None:
-    """Remove the oldest checkpoints beyond those that stay.
+    """Remove the oldest checkpoints.
 
     Args:
-        folder: Where they lie.
+        folder: Folder of the checkpoints.
         step: Step of the run. A newer checkpoint is damaged, or the run would have resumed from it: it is ignored
             and not removed.
-        keep: How many of the newest stay; >= 1.
-        besides: Steps whose checkpoints stay whatever their age.
+        keep: Number of newest checkpoints to keep; >= 1.
+        besides: Steps whose checkpoints are kept at any age.
     """
     old = [checkpoint for checkpoint in checkpoints(folder) if checkpoint.step <= step][:-keep]
     for checkpoint in old:
         if checkpoint.step not in besides:
-            # it loses its name first: a process killed meanwhile leaves no checkpoint of which a part is missing
-            gone = checkpoint.path.with_name(f".{checkpoint.path.name}.removed")
-            checkpoint.path.rename(gone)
+            # renamed first, so that a process killed meanwhile does not leave an incomplete checkpoint
+            removed = checkpoint.path.with_name(f".{checkpoint.path.name}.removed")
+            checkpoint.path.rename(removed)
             sync_folder(folder)
-            remove_folder(gone)
+            remove_folder(removed)
 
 
 def _manifest_text(listed: dict[str, Any], *, signed: bool = True) -> str:
     """Return the text of a manifest, with a checksum of its content, so that damage to it is detected."""
     own = hashlib.sha256(json_text(listed).encode()).hexdigest()
     return json_text(listed | {"sha256": own} if signed else listed)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -64,7 +64,7 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def checkpoint(self, step: int) -> Path:
-        """The checkpoint of an optimizer step."""
+        """Return the checkpoint of an optimizer step."""
         return self.checkpoints / f"step-{step:08d}"
 
     @property
@@ -155,12 +155,12 @@ class RunFolder:
         for path in (Path(run), root / run):
             if (path / "resolved.yaml").is_file():
                 return cls(path)
-        known = ", ".join(folder.name for folder in cls.all(root)) or "none"
-        raise NoRun(f"there is no run {run}; runs in {root}: {known}")
+        names = ", ".join(folder.name for folder in cls.all(root)) or "none"
+        raise NoRun(f"there is no run {run}; runs in {root}: {names}")
 
     @classmethod
     def newest(cls, root: Path = Path("runs")) -> RunFolder:
-        """The run that was written to last.
+        """Return the run that was written to last.
 
         Raises:
             NoRun: If there is none.
@@ -172,7 +172,7 @@ class RunFolder:
 
     @classmethod
     def all(cls, root: Path = Path("runs")) -> list[RunFolder]:
-        """Every run in a folder, by name."""
+        """Return every run in a folder, by name."""
         if not root.is_dir():
             return []
         with file_errors(root, "read"):
@@ -195,7 +195,7 @@ def run_name(recipe: str, changed: str | None = None) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name, if a folder may be called that.
+    """Return the name, if a folder may be called that.
 
     Raises:
         ValueError: If it is empty, starts with a dot or a dash, or contains anything but letters, digits, ``._-``.

@@ -59,7 +59,7 @@ REWOUND_TO = "to_step"
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The measurement of every logged step; a last line cut off by a killed process does not count.
+    """Return the measurement of every logged step; a last line cut off by a killed process does not count.
 
     Raises:
         ValueError: If a line is not JSON, naming file and line.
@@ -68,7 +68,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """What went wrong, and what was done about it, in the order in which it happened.
+    """Return what went wrong, and what was done about it, in the order in which it happened.
 
     Raises:
         ValueError: If a line is not JSON, naming file and line.
@@ -86,8 +86,8 @@ def cut_metrics(path: Path, step: int, *, rewinding: bool = False) -> None:
             it will find the same reason for them again.
     """
     if path.exists():
-        kept = [line for line in _whole_lines(path) if _past(json.loads(line), step, rewinding)]
-        write_text(path, "".join(line + "\n" for line in kept))
+        remaining = [line for line in _whole_lines(path) if _past(json.loads(line), step, rewinding)]
+        write_text(path, "".join(line + "\n" for line in remaining))
 
 
 def _past(record: Mapping[str, Any], step: int, rewinding: bool) -> bool:

@@ -26,23 +26,23 @@ def origin(schema: Schema) -> str:
 
 
 def is_file(brought: str) -> bool:
-    """Whether an origin names a local file, not a package."""
+    """Check whether an origin names a local file, not a package."""
     return _split(brought)[0].endswith(".py")
 
 
 def provider(brought: str) -> str:
-    """An origin without its hash."""
+    """Return an origin without its hash."""
     return _split(brought)[0]
 
 
 def changed_components(recorded: Mapping[str, str], specs: Iterable[Spec]) -> list[str]:
-    """What has changed of the components that a run was trained with, a line for each; empty where nothing has.
+    """Return what has changed of the components that a run was trained with, a line for each; empty where nothing has.
 
     Args:
         recorded: The origin of each by ``kind name``, as it was.
         specs: The components that would be used now.
     """
-    found = {}
+    origins = {}
     for spec in specs:
         name, now = f"{spec.kind} {spec.name}", origin(spec.schema)
         before = recorded.get(name, now)
@@ -51,8 +51,8 @@ def changed_components(recorded: Mapping[str, str], specs: Iterable[Spec]) -> li
         # a file that was moved is the same file; a package of before its files were hashed is known by its version
         same = old_hash == new_hash if old_hash and new_hash else old == new
         if not own and not same:
-            found[name] = f"{name}: trained with {before}, now {now}"
-    return list(found.values())
+            origins[name] = f"{name}: trained with {before}, now {now}"
+    return list(origins.values())
 
 
 def keep_plugin_files(folder: RunFolder, recipe: Recipe) -> None:
@@ -94,7 +94,7 @@ def _recorded_digests(file: Path, origins: Iterable[str]) -> set[str]:
 
 
 def _plugin_files(recipe: Recipe) -> Iterator[Path]:
-    """The files that the recipe names, and those of its components, loopkit's own left out."""
+    """Yield the files that the recipe names, and those of its components, loopkit's own left out."""
     schemas = [spec.schema for spec in recipe.specs.values()]
     used = [schema.file.resolve() for schema in schemas if schema.provider.package != "loopkit"]
     named = [Path(file).resolve() for file in recipe.plugins or ()]
@@ -106,6 +106,6 @@ def _digest(file: Path) -> str:
 
 
 def _split(brought: str) -> tuple[str, str]:
-    """An origin as who brings it, and the hash of the file; the hash is empty where none was noted."""
+    """Return an origin as who brings it, and the hash of the file; the hash is empty where none was noted."""
     match = _DIGEST.fullmatch(brought)
     return (match[1], match[2]) if match else (brought, "")

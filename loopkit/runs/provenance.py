@@ -31,19 +31,19 @@ PACKAGES = (
 
 
 def now() -> str:
-    """The time, UTC, to the second."""
+    """Return the time, UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Versions of the installed ones among some packages."""
-    found = {}
+    result = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def machine() -> dict[str, Any]:
@@ -100,13 +100,13 @@ def describe(
 
 
 def session(command: Sequence[str] | None = None, from_step: int = 0) -> dict[str, Any]:
-    """One stretch of training, from a start or a resume to its end."""
+    """Return one stretch of training, from a start or a resume to its end."""
     words = list(sys.argv if command is None else command)
     return {"command": words, "started": now(), "from_step": from_step}
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """The record of a run.
+    """Return the record of a run.
 
     Raises:
         UserError: If it cannot be read or is damaged.

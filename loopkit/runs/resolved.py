@@ -92,7 +92,7 @@ def _replace_missing(
 
 
 def is_run_of(folder: RunFolder, recipe: Recipe) -> bool:
-    """Whether a run was made with a recipe, by whichever version of loopkit.
+    """Check whether a run was made with a recipe, by any version of loopkit.
 
     The hash in its provenance counts only where the resolved recipe is missing: how it is computed may have changed.
 
@@ -106,7 +106,7 @@ def is_run_of(folder: RunFolder, recipe: Recipe) -> bool:
 
 
 def run_named_before(root: Path, recipe: Recipe) -> RunFolder | None:
-    """The run of a recipe with ``--set`` whose name has the hash that another version of loopkit computed."""
+    """Return the run of a recipe with ``--set`` whose name has the hash that another version of loopkit computed."""
     for folder in RunFolder.all(root):
         if re.fullmatch(rf"{re.escape(recipe.name)}-[0-9a-f]{{8}}", folder.name):
             with contextlib.suppress(RecipeError):  # a damaged recipe is not this one
@@ -116,13 +116,13 @@ def run_named_before(root: Path, recipe: Recipe) -> RunFolder | None:
 
 
 def _copies(file: Path) -> str:
-    """Where the run of a resolved recipe keeps its plugin files; empty where it keeps none."""
-    kept = RunFolder(file.parent).plugins
-    return f"; the files of training are in {kept}" if kept.is_dir() else ""
+    """Return where the run of a resolved recipe keeps its plugin files; empty where it keeps none."""
+    copies = RunFolder(file.parent).plugins
+    return f"; the files of training are in {copies}" if copies.is_dir() else ""
 
 
 def _with_origin(problem: Problem, brought: Mapping[str, str], file: Path) -> Problem:
-    """The problem, with where the component comes from if it is one that is not installed."""
+    """Return the problem, with where the component comes from if it is one that is not installed."""
     if problem.path == ("plugins",):
         return replace(problem, hint=f"put the file back, or pass its new path with --plugins{_copies(file)}")
     for name, origin in brought.items():

@@ -118,7 +118,7 @@ def compare(relation: str, left: float, right: float | None) -> float:
 
 
 def holds(relation: str, value: float, bound: float) -> bool:
-    """Whether a value meets its bound."""
+    """Check whether a value meets its bound."""
     if relation in ("below", "differs_below", "magnitude_below"):
         return value < bound
     if relation in ("times_at_most", "equal_within"):

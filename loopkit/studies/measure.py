@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
 
+from loopkit.recipe.identity import value_digest
 from loopkit.runs import write_json
 from loopkit.studies.runs import PlannedRun, Say
 from loopkit.studies.study import LoadedStudy
@@ -29,8 +29,7 @@ def load_or_measure(study: LoadedStudy, run: PlannedRun, exit_sequences: int, sa
         "exits": {name: spec.plain() for name, spec in study.exits.items()},
         "exit_sequences": exit_sequences,
     }
-    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:6]
-    path = run.folder.path / "study" / f"{study.name}-{digest}.json"
+    path = run.folder.path / "study" / f"{study.name}-{value_digest(options)}.json"
     if not path.is_file():
         say(f"measuring {run.folder.name}")
         path.parent.mkdir(exist_ok=True)

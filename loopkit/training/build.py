@@ -13,7 +13,6 @@ from loopkit.cost.hardware import Ceiling, recipe_ceiling
 from loopkit.cost.memory import estimate
 from loopkit.data import Prepared, Sampler, Steps
 from loopkit.data.batch_sizes import BatchSizes, largest_micro
-from loopkit.data.run_length import num_steps
 from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, count_parameters
 from loopkit.model.count import Parameters
@@ -116,7 +115,8 @@ def build_training(
     train, data = recipe.train, recipe.data
     schedule: Schedule = train.schedule.build()
     examples = prepared.splits["train"].examples(data.length, data.stride)
-    steps = num_steps(train, len(examples), data.length)
+    steps = train.num_steps(len(examples), data.length)
+    assert steps is not None, "a resolved recipe has one of epochs, steps and tokens"
     if resume_point is not None and resume_point.state.step > steps:
         raise UserError(f"the run has already done {resume_point.state.step} steps, not {steps}; raise train.steps")
     new = resume_point is None and train.start_from is None

@@ -37,26 +37,26 @@ def work(**changed: Any) -> Work:
 MACHINES = Cluster(memory=80 * GB, flops_per_s=1e15, mfu=0.4, link=400e9, network=50e9)
 
 
-def found(gpus: int, stage: int, recompute: bool, of: Work | None = None) -> dict[str, Any]:
+def entry_for(gpus: int, stage: int, recompute: bool, of: Work | None = None) -> dict[str, Any]:
     every = layouts(of or work(), MACHINES)
-    asked = (gpus, stage, recompute)
-    return next(item for item in every if (item["gpus"], item["stage"], item["checkpointing"]) == asked)
+    key = (gpus, stage, recompute)
+    return next(item for item in every if (item["gpus"], item["stage"], item["checkpointing"]) == key)
 
 
 @pytest.mark.parametrize(("stage", "parts"), [(0, (4, 4, 8)), (1, (4, 4, 8 / 64)), (2, (4, 4 / 64, 8 / 64))])
-def test_states_are_four_four_and_eight_bytes_shared_out_by_stage(stage: int, parts: tuple[float, ...]) -> None:
-    memory = found(64, stage, True)["memory_bytes"]
+def test_zero_stage_partitions_parameters_gradients_and_states(stage: int, parts: tuple[float, ...]) -> None:
+    memory = entry_for(64, stage, True)["memory_bytes"]
     for name, per_parameter in zip(("parameters", "gradients", "optimizer"), parts, strict=True):
         assert memory[name] == pytest.approx(7 * BILLION * per_parameter)
     assert memory["buffers"] == 4 * BUCKET_SIZE
 
 
 def test_zero_3_keeps_what_it_has_gathered() -> None:
-    memory = found(64, 3, True)["memory_bytes"]
+    memory = entry_for(64, 3, True)["memory_bytes"]
     assert memory["parameters"] == pytest.approx(7 * BILLION * 4 / 64)
     assert memory["buffers"] == 4 * BUCKET_SIZE + 4 * BILLION
     small = work(zero={"stage3_max_live_parameters": 10**8, "reduce_bucket_size": 10**7})
-    assert found(64, 3, True, small)["memory_bytes"]["buffers"] == 4 * 10**7 + 4 * 10**8
+    assert entry_for(64, 3, True, small)["memory_bytes"]["buffers"] == 4 * 10**7 + 4 * 10**8
 
 
 def test_an_offloaded_optimizer_takes_nothing_here() -> None:
@@ -65,8 +65,8 @@ def test_an_offloaded_optimizer_takes_nothing_here() -> None:
     assert States.of(100, 40, 80, {}, 1) == States(400, 160, 320, 0)  # frozen parameters have neither
 
 
-def test_what_fits_is_the_largest_micro_batch_in_the_share_of_memory() -> None:
-    layout = found(64, 2, True)
+def test_micro_batch_is_the_largest_that_fits() -> None:
+    layout = entry_for(64, 2, True)
     states = 4 * 7 + 12 * 7 / 64 + 4 * BUCKET_SIZE / GB
     room = MEMORY_SHARE * 80 - states - 1
     assert layout["fits"]
@@ -85,26 +85,26 @@ def test_seconds_are_operations_and_bytes_over_their_rates(stage: int, times: fl
     assert same == network
 
 
-def test_a_core_that_stays_gathered_is_sent_once_a_pass() -> None:
+def test_gathered_core_is_sent_once_per_pass() -> None:
     _, large = seconds(work(), MACHINES, 64, 3, False, 1)
     _, small = seconds(work(zero={"stage3_max_live_parameters": 6 * BILLION}), MACHINES, 64, 3, False, 1)
     assert small == pytest.approx(3 * 4 * 7e9 * 63 / 64 / 50e9)
     assert large > 2 * small
 
 
-def test_inside_of_a_machine_the_link_counts_and_beyond_it_the_network() -> None:
+def test_bandwidth_is_that_of_link_or_network() -> None:
     assert (MACHINES.bandwidth(8), MACHINES.bandwidth(9)) == (400e9, 50e9)
     assert Cluster(1, 1, 1, link=10e9, network=50e9).bandwidth(64) == 10e9
     assert seconds(work(), MACHINES, 1, 0, False, 1)[1] == 0
 
 
 def test_what_limits_is_named() -> None:
-    assert found(1, 0, True)["limit"] == "memory"  # 112 GB of states
-    assert not found(1, 0, True)["fits"]
-    assert found(16, 2, True)["limit"] == "compute"
-    assert found(1024, 2, True, work(batch=1024, length=64))["limit"] == "network"
-    assert found(1024, 2, True, work(batch=512))["limit"] == "batch"
-    assert "step_s" not in found(1024, 2, True, work(batch=512))
+    assert entry_for(1, 0, True)["limit"] == "memory"  # 112 GB of states
+    assert not entry_for(1, 0, True)["fits"]
+    assert entry_for(16, 2, True)["limit"] == "compute"
+    assert entry_for(1024, 2, True, work(batch=1024, length=64))["limit"] == "network"
+    assert entry_for(1024, 2, True, work(batch=512))["limit"] == "batch"
+    assert "step_s" not in entry_for(1024, 2, True, work(batch=512))
 
 
 def test_mfu_counts_the_operations_of_the_model_alone() -> None:
@@ -115,7 +115,7 @@ def test_mfu_counts_the_operations_of_the_model_alone() -> None:
             assert layout["mfu"] == pytest.approx(expected)
 
 
-def test_the_fastest_that_fits_is_shown_for_every_number_of_gpus() -> None:
+def test_fastest_fitting_layout_is_shown_per_count() -> None:
     every = list(layouts(work(), MACHINES))
     assert {layout["gpus"] for layout in every} == set(GPU_COUNTS)
     chosen = fastest([layout for layout in every if layout["gpus"] == 64])

@@ -20,8 +20,8 @@ LENGTH, VOCABULARY = 16, 40
 
 @pytest.mark.parametrize(("total", "backprop"), [(1, 1), (6, 6), (6, 2), (10, 4)])
 def test_loops_run_and_differentiated_are_counted(recipe: Maker, total: int, backprop: int) -> None:
-    made = recipe("model.injection=add")  # so that the prelude is always differentiated
-    model = build_model(made.model, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=10, seed=0).eval()
+    resolved = recipe("model.injection=add")  # so that the prelude is always differentiated
+    model = build_model(resolved.model, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=10, seed=0).eval()
     batch = Batch.of(torch.zeros(2, LENGTH, dtype=torch.int64))
     with sdpa_kernel([SDPBackend.MATH]), FlopCounterMode(display=False) as counter:
         model.run(batch, Loops.fixed(total, backprop)).logits(total).sum().backward()

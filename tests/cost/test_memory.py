@@ -25,7 +25,7 @@ WIDE = ("model.width=64", "data.length=64", "train.schedule={type: fixed, loops:
 MATRICES = ((192, 64), (64, 64), (128, 64), (128, 64), (64, 128))  # of its one block
 
 
-def made(recipe: Recipe, **options: Any) -> Memory:
+def estimated(recipe: Recipe, **options: Any) -> Memory:
     schedule: Schedule = recipe.train.schedule.build()
     length, most = recipe.data.length, schedule.bounds[1]
     model = build_model(recipe.model, vocabulary=50, max_length=length, max_loops=most, device="meta")
@@ -36,17 +36,17 @@ def really_kept(recipe: Recipe, loops: int, sequences: int, *, autocast: bool) -
     """Bytes that a forward pass on this machine keeps, parameters excepted."""
     model = build_model(recipe.model, vocabulary=50, max_length=64, max_loops=4, seed=0).train()
     own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
-    kept: dict[int, Tensor] = {}
+    saved: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         if tensor.untyped_storage().data_ptr() not in own:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
+            saved[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     tokens = torch.zeros(sequences, 64, dtype=torch.int64)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast), saved_tensors_hooks(keep, lambda tensor: tensor):
         model.run(Batch.of(tokens), Loops.fixed(loops)).readout(loops)
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -60,13 +60,13 @@ def test_what_is_counted_is_kept(recipe: Maker, autocast: bool) -> None:
 
 
 def test_more_loops_and_more_sequences_take_more(recipe: Maker) -> None:
-    four, two = made(recipe(*WIDE)), made(recipe(*WIDE, "train.backprop=2"))
+    four, two = estimated(recipe(*WIDE)), estimated(recipe(*WIDE, "train.backprop=2"))
     assert two.activations.per_sequence < 0.8 * four.activations.per_sequence
-    assert four.activations.kept(8) - four.activations.kept(4) == 4 * four.activations.per_sequence
+    assert four.activations.stored(8) - four.activations.stored(4) == 4 * four.activations.per_sequence
     assert four.total(1) < four.total(4) < four.total(8)
 
 
-def test_the_peak_is_at_the_end_of_the_forward_pass_or_in_the_backward_pass() -> None:
+def test_peak_is_after_forward_or_in_backward() -> None:
     states = States(parameters=400, gradients=300, optimizer=800, buffers=50)
     passes = Activations(fixed=10, per_sequence=100, last_loop=25, recomputed=0, logits_per_sequence=9, logit=10)
     assert passes.peak(2, states, accumulating=False) == 1250 + max(210 + 180, 210 - 50 + 300)
@@ -87,33 +87,33 @@ def test_logits_are_there_in_equal_parts() -> None:
 
 
 def test_attention_keeps_its_weights_with_dropout_alone(recipe: Maker) -> None:
-    def kept(device: str, *overrides: str) -> int:
-        return made(recipe(*WIDE, "data.length=512", *overrides), device=device).activations.per_sequence
+    def saved(device: str, *overrides: str) -> int:
+        return estimated(recipe(*WIDE, "data.length=512", *overrides), device=device).activations.per_sequence
 
     without = "model.block.attention.dropout=0"
     for device in ("cpu", "cuda"):
-        assert kept(device) > 1.5 * kept(device, without)
-    assert kept("cpu") == pytest.approx(CPU_FRAGMENTATION * kept("cuda"), rel=1e-6)
+        assert saved(device) > 1.5 * saved(device, without)
+    assert saved("cpu") == pytest.approx(CPU_FRAGMENTATION * saved("cuda"), rel=1e-6)
 
 
 def test_recomputing_loops_takes_less(recipe: Maker) -> None:
-    kept, recomputed = made(recipe(*WIDE)), made(recipe(*WIDE, "train.checkpointing=true"))
-    assert recomputed.activations.per_sequence < 0.6 * kept.activations.per_sequence
+    saved, recomputed = estimated(recipe(*WIDE)), estimated(recipe(*WIDE, "train.checkpointing=true"))
+    assert recomputed.activations.per_sequence < 0.6 * saved.activations.per_sequence
 
 
 def test_states_are_shared_out_by_zero(recipe: Maker) -> None:
     def stage(number: int) -> States:
-        return made(recipe(*WIDE, f"train.deepspeed={{zero_optimization: {{stage: {number}}}}}"), world=4).states
+        return estimated(recipe(*WIDE, f"train.deepspeed={{zero_optimization: {{stage: {number}}}}}"), world=4).states
 
-    whole = stage(0)
-    assert whole.optimizer == 2 * whole.parameters == 2 * whole.gradients
+    full = stage(0)
+    assert full.optimizer == 2 * full.parameters == 2 * full.gradients
     shared = [(m.parameters, m.gradients, m.optimizer) for m in (stage(1), stage(2), stage(3))]
-    p, o = whole.parameters, whole.optimizer
+    p, o = full.parameters, full.optimizer
     assert shared == [(p, p, o // 4), (p, p // 4, o // 4), (p // 4, p // 4, o // 4)]
 
 
-def test_muon_keeps_one_number_for_each_parameter_of_a_matrix(recipe: Maker) -> None:
-    adamw, muon = made(recipe(*WIDE)).states, made(recipe(*WIDE, "train.optimizer=muon")).states
+def test_muon_keeps_one_number_per_matrix_parameter(recipe: Maker) -> None:
+    adamw, muon = estimated(recipe(*WIDE)).states, estimated(recipe(*WIDE, "train.optimizer=muon")).states
     blocks = 4 * sum(rows * columns for rows, columns in MATRICES)
     assert muon.optimizer == adamw.optimizer - blocks
     assert 0 < blocks < muon.parameters
@@ -124,10 +124,10 @@ def test_the_budget_of_a_cpu_is_a_quarter() -> None:
     assert 2**26 < memory_budget(torch.device("cpu")) <= total_memory() / 4
 
 
-def test_the_44m_model_takes_eight_sequences_of_24_gib(root: Path) -> None:
+def test_44m_model_fits_eight_sequences_in_24_gib(root: Path) -> None:
     recipe = load_recipe(root / "recipes" / "wikitext_44m_raw.yaml")
     schedule: Schedule = recipe.train.schedule.build()
     model = build_model(recipe.model, vocabulary=20_000, max_length=256, max_loops=4, device="meta")
-    found = estimate(model, build_objective(recipe.objective).supervision, recipe, schedule)
-    assert found.total(64) > 24 * 2**30
-    assert found.total(8) < 6 * 2**30 < found.total(16)
+    estimate_ = estimate(model, build_objective(recipe.objective).supervision, recipe, schedule)
+    assert estimate_.total(64) > 24 * 2**30
+    assert estimate_.total(8) < 6 * 2**30 < estimate_.total(16)

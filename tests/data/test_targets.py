@@ -44,7 +44,7 @@ def test_targets_are_scored_once_in_groups(tmp_path: Path) -> None:
 
 
 def test_examples_with_targets_are_not_truncated(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.length: 4 tokens are fewer than the 5 of the longest example"):
+    with pytest.raises(UserError, match=r"data\.length: 4 is less than 5, the tokens of the longest example"):
         prepared(tmp_path).splits["train"].examples(4)
 
 

@@ -88,7 +88,7 @@ def test_short_text_is_not_padded() -> None:
 
 
 def test_invalid_windows_are_errors() -> None:
-    with pytest.raises(ValueError, match="has 1 tokens, and a window needs at least two"):
+    with pytest.raises(ValueError, match="has 1 token, and a window needs at least two"):
         Windows(CountingStore(1), 8, 8)
     with pytest.raises(ValueError, match="scoring needs at least two"):
         OnceWindows(CountingStore(1), 8, 8, stop=1)

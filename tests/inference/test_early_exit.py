@@ -35,7 +35,7 @@ def name(exit: Exit) -> str:
 def core_rows(model: LoopedModel) -> Iterator[list[int]]:
     """Sequences in every call of the core, in order."""
     seen: list[int] = []
-    handle = model.core.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    handle = model.core.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
     try:
         yield seen
     finally:
@@ -46,7 +46,7 @@ def core_rows(model: LoopedModel) -> Iterator[list[int]]:
 def head_rows(model: LoopedModel) -> Iterator[list[int]]:
     """Sequences in every call of the head for dense logits."""
     seen: list[int] = []
-    handle = model.head.register_forward_pre_hook(lambda module, given: seen.append(given[0].shape[-3]))
+    handle = model.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[-3]))
     try:
         yield seen
     finally:
@@ -61,9 +61,9 @@ def scores_of_full_pass(model: LoopedModel, rows: Batch, exit: Exit) -> Tensor:
 
 
 def a_threshold_that_splits(scores: Tensor) -> float:
-    """Half-way between two scores, so that rounding moves nobody; some stop before the last loop, some do not."""
-    known = scores[:-1]
-    ordered = known[known.isfinite()].sort().values
+    """Return a threshold half-way between two scores: some sequences stop early, and rounding moves none of them."""
+    earlier = scores[:-1]
+    ordered = earlier[earlier.isfinite()].sort().values
     middle = len(ordered) * 2 // 3
     return float(ordered[middle - 1 : middle + 1].mean())
 
@@ -85,7 +85,7 @@ def test_predictions_equal_those_of_full_passes(build: str, exit: Exit) -> None:
     threshold = a_threshold_that_splits(scores)
     exited = exit_early(model, rows, exit, LOOPS, threshold=threshold)
     assert exited.depth.tolist() == first_ready(scores, threshold)
-    assert len(set(exited.depth.tolist())) > 1, "a threshold that splits nobody tests nothing"
+    assert len(set(exited.depth.tolist())) > 1, "the threshold must separate the sequences"
     full = model.run(rows, Loops.fixed(LOOPS))
     costs = exit_early(model, rows, exit, LOOPS, threshold=threshold, answer=read_nll).answer
     for row, k in enumerate(exited.depth.tolist()):
@@ -112,9 +112,9 @@ def test_who_has_stopped_is_computed_no_further() -> None:
     for threshold in scores[:-1].flatten().sort().values[:: len(scores) * 6 // 8].tolist():
         with core_rows(model) as core, head_rows(model) as head:
             depth = exit_early(model, rows, LogitMargin(), LOOPS, threshold=threshold).depth
-        wanted = [int((depth >= k).sum()) for k in range(1, int(depth.max()) + 1)]
-        assert core == wanted
-        assert head == wanted, "whoever has stopped is not scored, and nobody is read twice at one loop"
+        expected = [int((depth >= k).sum()) for k in range(1, int(depth.max()) + 1)]
+        assert core == expected
+        assert head == expected, "stopped sequences are not scored, and each is read once in a loop"
         counted.append(sum(core))
     assert counted == sorted(counted)
     assert counted[0] < counted[-1]

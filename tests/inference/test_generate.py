@@ -89,14 +89,14 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
     model.core.register_forward_pre_hook(lambda part, arguments: rows.append(len(arguments[0])))
     ended: list[int] = []
     got = generate(model, PROMPTS, depth=2, max_tokens=[12, 2, 12, 12], eos={end}, done=lambda n, _: ended.append(n))
-    for number, (item, whole, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
-        tokens = list(whole.tokens[:most])
+    for number, (item, full, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
+        tokens = list(full.tokens[:most])
         finished = end in tokens
         tokens = tokens[: tokens.index(end) + 1] if finished else tokens
         assert (item.tokens, item.finished) == (tuple(tokens), finished), number
-    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "nobody is computed after its end"
+    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "a finished sequence is not computed"
     assert sorted(ended) == [0, 1, 2, 3]
-    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "told as soon as it is known"
+    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "the callback runs with each token"
 
 
 def test_a_watcher_ends_a_sequence() -> None:

@@ -30,4 +30,4 @@ def test_letters_come_whole() -> None:
 def test_nothing_of_a_stop_string_is_shown(text: str, stop: list[str], end: str) -> None:
     shown = pieces(text, stop, end)
     assert "".join(shown) == end + "\n"
-    assert len(shown) > 2 or len(end) == 1, "it appears as it is written"
+    assert len(shown) > 2 or len(end) == 1, "text appears token by token"

@@ -1,4 +1,4 @@
-"""What a component is told about time."""
+"""The step that components receive: loop, total and training step."""
 
 from __future__ import annotations
 

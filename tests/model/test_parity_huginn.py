@@ -47,15 +47,15 @@ NAMES = {
     "coda.norm.weight": "transformer.ln_f.weight",
     "readout.norm.weight": "transformer.ln_f.weight",
 } | {
-    f"{ours}.blocks.{i}.{name}": f"transformer.{theirs}.{i}.{their_name}"
-    for ours, theirs, layers in (("prelude", "prelude", 1), ("core", "core_block", 2), ("coda", "coda", 1))
+    f"{ours}.blocks.{i}.{name}": f"transformer.{golden}.{i}.{their_name}"
+    for ours, golden, layers in (("prelude", "prelude", 1), ("core", "core_block", 2), ("coda", "coda", 1))
     for i in range(layers)
     for name, their_name in OF_A_BLOCK.items()
 }
 
 
 def huginn(start: Any = "zeros") -> LoopedModel:
-    """The model as a recipe says it, its weights NaN."""
+    """The model of the recipe, with NaN weights."""
     norm = component("norm", "rmsnorm")
     model = section(
         width=WIDTH,
@@ -103,10 +103,10 @@ class Reference:
             return self.model.run(self.batch, Loops.fixed(loops), start=start)
 
     def check(self, name: str, ours: Tensor) -> None:
-        theirs = self.expected[name]
+        golden = self.expected[name]
         assert ours.dtype == self.dtype
-        assert ours.shape == theirs.shape, name
-        error = ((ours - theirs).abs() / (1 + theirs.abs())).max().item()
+        assert ours.shape == golden.shape, name
+        error = ((ours - golden).abs() / (1 + golden.abs())).max().item()
         assert error < TOLERANCE[self.dtype], f"{name}: off by {error:.1e}"
 
 
@@ -116,64 +116,64 @@ def reference(folder: Path, dtype: torch.dtype) -> Reference:
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def theirs(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
+def golden(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
     return reference(golden_dir / "huginn_tiny", request.param)
 
 
-def test_every_checkpoint_weight_is_mapped(theirs: Reference) -> None:
+def test_every_checkpoint_weight_is_mapped(golden: Reference) -> None:
     # the rotation's table is a buffer that the reference saves; we compute it
-    assert set(NAMES.values()) == set(theirs.weights) - {"freqs_cis"}
-    assert set(NAMES) == set(theirs.model.state_dict())
-    assert theirs.model.coda.norm is theirs.model.readout.norm
+    assert set(NAMES.values()) == set(golden.weights) - {"freqs_cis"}
+    assert set(NAMES) == set(golden.model.state_dict())
+    assert golden.model.coda.norm is golden.model.readout.norm
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 8])
 @torch.no_grad()
-def test_every_depth_from_the_zero_state(theirs: Reference, steps: int) -> None:
-    t = theirs.run(steps)
-    theirs.check(f"zero_state/steps{steps}/latent", theirs.model.readout(t.state(steps), steps, steps))
-    theirs.check(f"zero_state/steps{steps}/final_hidden", t.readout(steps))
-    theirs.check(f"zero_state/steps{steps}/logits", t.logits(steps))
-    theirs.check(f"zero_state/steps{steps}/loss", Terminal()(t).loss)
+def test_every_depth_from_the_zero_state(golden: Reference, steps: int) -> None:
+    t = golden.run(steps)
+    golden.check(f"zero_state/steps{steps}/latent", golden.model.readout(t.state(steps), steps, steps))
+    golden.check(f"zero_state/steps{steps}/final_hidden", t.readout(steps))
+    golden.check(f"zero_state/steps{steps}/logits", t.logits(steps))
+    golden.check(f"zero_state/steps{steps}/loss", Terminal()(t).loss)
 
 
 @torch.no_grad()
-def test_one_pass_serves_all_depths(theirs: Reference) -> None:
-    t = theirs.run(8)
+def test_one_pass_serves_all_depths(golden: Reference) -> None:
+    t = golden.run(8)
     for steps in (1, 2, 4, 8):
-        theirs.check(f"zero_state/steps{steps}/logits", t.logits(steps, at=steps))
+        golden.check(f"zero_state/steps{steps}/logits", t.logits(steps, at=steps))
 
 
 @pytest.mark.parametrize("steps", [1, 4])
 @torch.no_grad()
-def test_from_a_given_state(theirs: Reference, steps: int) -> None:
-    t = theirs.run(steps, theirs.expected["init_state"].to(theirs.dtype))
-    theirs.check(f"given_state/steps{steps}/latent", theirs.model.readout(t.state(steps), steps, steps))
-    theirs.check(f"given_state/steps{steps}/logits", t.logits(steps))
+def test_from_a_given_state(golden: Reference, steps: int) -> None:
+    t = golden.run(steps, golden.expected["init_state"].to(golden.dtype))
+    golden.check(f"given_state/steps{steps}/latent", golden.model.readout(t.state(steps), steps, steps))
+    golden.check(f"given_state/steps{steps}/logits", t.logits(steps))
 
 
 def test_prelude_and_raw_states(golden_dir: Path) -> None:
-    theirs = reference(golden_dir / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
-    t = theirs.run(4)
-    theirs.check("prelude_output", t.e)
-    theirs.check("zero_state/raw_state_after_step_1_to_4", torch.stack([t.state(k) for k in range(1, 5)]))
+    golden = reference(golden_dir / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
+    t = golden.run(4)
+    golden.check("prelude_output", t.e)
+    golden.check("zero_state/raw_state_after_step_1_to_4", torch.stack([t.state(k) for k in range(1, 5)]))
 
 
 @torch.no_grad()
-def test_greedy_tokens(theirs: Reference) -> None:
-    tokens = theirs.inputs["input_ids"][:1, :5]
+def test_greedy_tokens(golden: Reference) -> None:
+    tokens = golden.inputs["input_ids"][:1, :5]
     for _ in range(8):
-        logits = theirs.model.run(Batch.of(tokens), Loops.fixed(4)).logits(4)
+        logits = golden.model.run(Batch.of(tokens), Loops.fixed(4)).logits(4)
         tokens = torch.cat([tokens, logits[:, -1:].argmax(dim=-1)], dim=1)
-    assert tokens[0, 5:].tolist() == theirs.inputs["greedy/steps4/first5_tokens_of_row0"].tolist()
+    assert tokens[0, 5:].tolist() == golden.inputs["greedy/steps4/first5_tokens_of_row0"].tolist()
 
 
-def test_start_is_published_truncated_gaussian(theirs: Reference) -> None:
-    std = theirs.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
+def test_start_is_published_truncated_gaussian(golden: Reference) -> None:
+    std = golden.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
     assert std == pytest.approx(0.4**0.5)
     model = huginn({"type": "normal", "std": 0.4**0.5, "truncate": 3.0})
-    model.load_state_dict(theirs.model.state_dict())
-    model.to(theirs.dtype).eval()
+    model.load_state_dict(golden.model.state_dict())
+    model.to(golden.dtype).eval()
     c = model.run(Batch.of(torch.zeros(64, LENGTH, dtype=torch.int64)), Loops.fixed(0)).state(0)
     assert c.abs().max() <= 3 * std
     assert c.abs().max() > 2.9 * std

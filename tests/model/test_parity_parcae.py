@@ -28,10 +28,10 @@ class Case(NamedTuple):
     expected: dict[str, Tensor]
 
     def check(self, quantity: str, ours: Tensor, tolerance: float | None = None) -> None:
-        theirs = self.expected[f"{self.name}/{quantity}"]
+        reference = self.expected[f"{self.name}/{quantity}"]
         assert ours.dtype == self.dtype
-        assert ours.shape == theirs.shape, quantity
-        error = ((ours - theirs).abs() / (1 + theirs.abs())).max().item()
+        assert ours.shape == reference.shape, quantity
+        error = ((ours - reference).abs() / (1 + reference.abs())).max().item()
         assert error < (tolerance or TOLERANCE[self.dtype]), f"{self.name}/{quantity}: off by {error:.1e}"
 
     def input(self, name: str) -> Tensor:
@@ -48,18 +48,18 @@ def case(request: pytest.FixtureRequest, golden_dir: Path, dtype: torch.dtype) -
     folder = golden_dir / "parcae"
     weights = load_file(folder / "weights.safetensors")
     expected = load_file(folder / f"expected{'_f64' if dtype == torch.float64 else ''}.safetensors")
-    mine = {ours: weights[f"{request.param}/{theirs}"] for ours, theirs in NAMES.items()}
-    module = Diagonal(len(mine["log_rate"]))
+    tensors = {ours: weights[f"{request.param}/{reference}"] for ours, reference in NAMES.items()}
+    module = Diagonal(len(tensors["log_rate"]))
     # the input is as wide as the state in our models; the formula also serves another
-    module.mix.weight = nn.Parameter(torch.empty_like(mine["mix.weight"]))
-    module.load_state_dict(mine)
+    module.mix.weight = nn.Parameter(torch.empty_like(tensors["mix.weight"]))
+    module.load_state_dict(tensors)
     return Case(request.param, dtype, module.to(dtype), expected)
 
 
 def test_every_case_of_the_fixture_is_covered(golden_dir: Path) -> None:
-    found = json.loads((golden_dir / "parcae/case.json").read_text())
-    assert set(found["cases"]) == set(CASES)
-    spared = {{"C.weight": "project.weight"}.get(name, name) for name in found["no_weight_decay"]}
+    cases = json.loads((golden_dir / "parcae/case.json").read_text())
+    assert set(cases["cases"]) == set(CASES)
+    spared = {{"C.weight": "project.weight"}.get(name, name) for name in cases["no_weight_decay"]}
     assert spared == {NAMES[name] for name in Diagonal.no_decay} | {"project.weight"}
 
 
@@ -77,10 +77,10 @@ def test_forward_and_gradients(case: Case) -> None:
     u = case.module(case.input("x"), case.input("e"), step_for(case.input("x")))
     case.check("forward", u.detach())
     u.square().sum().backward()
-    for ours, theirs in NAMES.items():
+    for ours, reference in NAMES.items():
         gradient = case.module.get_parameter(ours).grad
         assert gradient is not None
-        case.check(f"grad_of_sum_square/{theirs}", gradient)
+        case.check(f"grad_of_sum_square/{reference}", gradient)
 
 
 @torch.no_grad()

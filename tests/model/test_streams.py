@@ -1,4 +1,4 @@
-"""A core whose state has streams: what stands around it is told, or refused. Letters: S streams, D width."""
+"""A core whose state has streams: other components support them or are rejected. Letters: S streams, D width."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_each_stream_gets_the_injection_alone(injection: Injection) -> None:
 
 
 def model(core: str = "kit_streams", **parts: Any) -> LoopedModel:
-    known = catalog(plugins=False).with_files([CORE])
-    chosen = component("core", {"type": core, "streams": STREAMS}, among=known)
+    with_core = catalog(plugins=False).with_files([CORE])
+    chosen = component("core", {"type": core, "streams": STREAMS}, among=with_core)
     plan = replace(section(init={"type": "normal", "std": 0.2}, **parts), core=chosen)
     return build_model(plan, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=LOOPS, seed=0)
 

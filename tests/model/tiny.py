@@ -1,4 +1,4 @@
-"""Small models for tests, said as a recipe would say them."""
+"""Small models for tests, written like recipes."""
 
 from __future__ import annotations
 

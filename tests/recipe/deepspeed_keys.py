@@ -3,7 +3,7 @@
     python -m tests.recipe.deepspeed_keys
 
 writes the table anew. Sections that are pydantic models are read from their JSON schema; of the others, and of the top
-level, a dictionary that remembers what it is asked for is put through DeepSpeed.
+level, DeepSpeed reads a dictionary that records the requested keys.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BATCH = {"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "gradient_a
 
 
 class Asked(dict):  # type: ignore[type-arg]
-    """A dictionary that remembers the keys it is asked for."""
+    """A dictionary that records the requested keys."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.keys_asked: set[str] = set()
 
     def __contains__(self, key: object) -> bool:
@@ -105,8 +105,11 @@ def table() -> dict[str, Any]:
 
     top = Asked(BATCH)
     read_by(top)
-    found = {key: {} if key in BATCH else section_of((key,)) for key in sorted(top.keys_asked)}
-    return {"version": deepspeed.__version__, "keys": {key: value for key, value in found.items() if value is not None}}
+    result = {key: {} if key in BATCH else section_of((key,)) for key in sorted(top.keys_asked)}
+    return {
+        "version": deepspeed.__version__,
+        "keys": {key: value for key, value in result.items() if value is not None},
+    }
 
 
 def section_of(path: tuple[str, ...]) -> dict[str, Any] | None:
@@ -120,10 +123,10 @@ def section_of(path: tuple[str, ...]) -> dict[str, Any] | None:
         return None
     if models:
         return model_keys(models[0])
-    asked = sorted(section.keys_asked - {PROBE})
-    if asked in ([], ["enabled"]):  # a section that is off is not read any further: it may have any key
+    names = sorted(section.keys_asked - {PROBE})
+    if names in ([], ["enabled"]):  # a section that is off is not read any further: it may have any key
         return {}
-    return {"keys": {name: section_of((*path, name)) or {} for name in asked}}
+    return {"keys": {name: section_of((*path, name)) or {} for name in names}}
 
 
 def model_keys(model: type[BaseModel]) -> dict[str, Any]:
@@ -154,10 +157,10 @@ def value_of(annotation: Any) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The table as it is written."""
-    found = table()
-    lines = [f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in found["keys"].items()]
-    return f'{{"version": {json.dumps(found["version"])}, "keys": {{\n' + ",\n".join(lines) + "\n}}\n"
+    """The text of the table."""
+    result = table()
+    lines = [f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in result["keys"].items()]
+    return f'{{"version": {json.dumps(result["version"])}, "keys": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":

@@ -198,9 +198,9 @@ class Generator:
         count = self.random.choice((10, 300, 3000, 50_000))
         form = self.random.choice(("k{n}: {n}\n", "loopkit: 2\n", "trackers{n}: {{type: x}}\n", "- {n}\n"))
         body = "".join(form.format(n=n) for n in range(count))
-        inside = f"objective: {{regularizers: {{{', '.join(f'r{n}: {{weight: {n}}}' for n in range(count))}}}}}\n"
+        regularizers = f"objective: {{regularizers: {{{', '.join(f'r{n}: {{weight: {n}}}' for n in range(count))}}}}}\n"
         return Case(
-            "many", self.random.choice((body + base, body, inside, "trainable: [" + "x, " * count + "]\n" + base))
+            "many", self.random.choice((body + base, body, regularizers, "trainable: [" + "x, " * count + "]\n" + base))
         )
 
     def noise(self, base: str) -> Case:

@@ -20,7 +20,7 @@ TABLE = Path(__file__).with_name("hashes.json")
 
 def hashes() -> dict[str, str]:
     """Name, with the profile after a colon, to hash."""
-    found = {}
+    result = {}
     for file in sorted((ROOT / "recipes").rglob("*.yaml")):
         if file.parent.name == "studies":
             continue
@@ -31,8 +31,8 @@ def hashes() -> dict[str, str]:
             except RecipeError:  # a parent may leave to its children what only they know
                 continue
             somewhere = json.loads(json.dumps(recipe.values).replace(str(ROOT), "/checkout"))
-            found[":".join((name, *profiles))] = recipe.identity.hash(somewhere)
-    return found
+            result[":".join((name, *profiles))] = recipe.identity.hash(somewhere)
+    return result
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_reads_ranges_and_lists(text: str, depths: list[int]) -> None:
         ("1-1000000000", "more than 10,000 loops"),
     ],
 )
-def test_says_what_is_wrong(text: str, says: str) -> None:
+def test_parse_reports_malformed_depths(text: str, says: str) -> None:
     with pytest.raises(ValueError, match="depths") as caught:
         parse_depths(text)
     assert says in str(caught.value)
@@ -63,7 +63,7 @@ def test_format_writes_runs_as_ranges() -> None:
     ("depths", "says"),
     [([], "no depths"), ([0, 1], "start at 1"), ([2, 2], "more than once"), ([4, 9, 10], "depth 9 is")],
 )
-def test_refuses_what_the_model_cannot_run(depths: list[int], says: str) -> None:
+def test_depths_beyond_the_model_are_rejected(depths: list[int], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         check_depths(depths, 8)
 

@@ -72,7 +72,7 @@ def moved_up(text: dict, path: Path_) -> dict | None:
 
 
 def moved_down(text: dict, path: Path_) -> Iterator[dict]:
-    """The key moved into each map beside it, unless that map has the key already."""
+    """The key moved into each sibling map that does not have it."""
     node = text
     for key in path[:-1]:
         node = node[key]
@@ -105,15 +105,15 @@ def fresh() -> dict[Path, list[Path_]]:
     Profiles of different names are alike, and so are entries that recipes name themselves.
     """
     seen: set[Path_] = set()
-    found: dict[Path, list[Path_]] = {}
+    places: dict[Path, list[Path_]] = {}
     for file in sorted(RECIPES, key=lambda file: (file.parent.name != "base", file)):
-        found[file] = []
+        places[file] = []
         for path in keys(yaml.load(file.read_text(), Loader=LOADER)):
             place = ("profiles", "*", *path[2:]) if path[0] == "profiles" else path
             if not free(path) and place not in seen:
                 seen.add(place)
-                found[file].append(path)
-    return {file: paths for file, paths in found.items() if paths}
+                places[file].append(path)
+    return {file: paths for file, paths in places.items() if paths}
 
 
 def problems(text: dict, file: Path) -> list[Problem]:
@@ -131,7 +131,7 @@ def missed(what: str, key: str, problem: Problem) -> bool:
 
 
 @pytest.mark.parametrize("recipe", fresh(), ids=lambda file: str(file.relative_to(ROOT / "recipes").with_suffix("")))
-def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_path: Path) -> None:
+def test_renamed_or_moved_key_is_one_problem(recipe: Path, tmp_path: Path) -> None:
     # the variants extend by absolute path, so that they may lie elsewhere
     text = yaml.safe_load(recipe.read_text())
     if "extends" in text and (recipe.parent / text["extends"]).exists():
@@ -139,29 +139,29 @@ def test_every_key_renamed_or_moved_is_exactly_one_problem(recipe: Path, tmp_pat
     file = tmp_path / recipe.name
     cases, wrong = 0, []
     for what, key, variant in variants(text, fresh()[recipe]):
-        found = problems(variant, file)
-        if "moved" in what and not found:
+        places = problems(variant, file)
+        if "moved" in what and not places:
             continue  # the key happens to be an option of its new place, too
         cases += 1
-        if len(found) != 1 or not (key in found[0].path or missed(what, key, found[0])):
-            wrong.append(f"{what}: {[p.render() for p in found]}")
+        if len(places) != 1 or not (key in places[0].path or missed(what, key, places[0])):
+            wrong.append(f"{what}: {[p.render() for p in places]}")
     assert cases >= 2 * len(fresh()[recipe])
     assert not wrong, "\n".join(wrong)
 
 
-def test_keys_of_all_recipes_are_tried() -> None:
+def test_keys_of_all_recipes_are_covered() -> None:
     assert sum(map(len, fresh().values())) > 150
 
 
 def test_every_recipe_in_the_tree_is_valid() -> None:
-    found = [problem.render() for file in RECIPES for problem in problems_of(file)]
-    assert found == []
+    places = [problem.render() for file in RECIPES for problem in problems_of(file)]
+    assert places == []
     assert len(RECIPES) >= 2
     for file in RECIPES:
         assert load_recipe(file).description, f"{file} does not say what it shows"
 
 
-def test_free_keys_are_told_apart() -> None:
+def test_free_keys_are_distinguished() -> None:
     assert free(("profiles", "mini"))
     assert free(("evaluate", "probes", "norms"))
     assert free(("train", "deepspeed", "x"))

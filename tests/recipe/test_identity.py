@@ -13,13 +13,14 @@ import pytest
 from loopkit.recipe import Recipe, load_recipe
 from loopkit.recipe import format as recipe_format
 from loopkit.recipe import recipe as recipe_module
+from loopkit.recipe.difference import differences
 from loopkit.recipe.recipe import completed_values, format_sections
 from loopkit.registry.catalog import Catalog
 from loopkit.registry.kinds import KINDS
 from loopkit.registry.schema import Leaf, Option, Schema
 from loopkit.runs import RunFolder
 from loopkit.runs.resolved import is_run_of, run_named_before
-from loopkit.training.checkpointing.resume import check_same, differences
+from loopkit.training.checkpointing.resume import check_same
 from tests.recipe.hashes import TABLE, hashes
 
 LATER = "added_later"
@@ -86,7 +87,7 @@ def _places(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield from _places(item, (*path, str(number)))
 
 
-def test_an_option_added_later_changes_no_identity(before: Recipe, grown: Recipe) -> None:
+def test_new_option_keeps_identity(before: Recipe, grown: Recipe) -> None:
     places = set(_places(grown.values))
     assert len(places) > 40
     assert {("train", LATER), ("model", "carry", "of", "1", LATER), ("trackers", "tensorboard", LATER)} <= places
@@ -98,7 +99,7 @@ def test_an_option_added_later_changes_no_identity(before: Recipe, grown: Recipe
     assert completed_values(before.values) == grown.values
 
 
-def test_an_option_added_later_may_have_another_past(before: Recipe, write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_option_may_have_a_former_value(before: Recipe, write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that names what older runs did is the recipe of those runs, and its default is not."""
     get = Catalog.get
 
@@ -119,14 +120,14 @@ def test_an_option_added_later_may_have_another_past(before: Recipe, write, monk
     assert load_recipe(saved).values == default.values
 
 
-def test_an_option_added_later_counts_where_it_is_set(before: Recipe, grown: Recipe) -> None:
+def test_new_option_counts_when_set(before: Recipe, grown: Recipe) -> None:
     changed = json.loads(json.dumps(grown.values))
     changed["model"]["readout"][LATER] = 8
     assert not grown.is_recipe_of(changed)
-    assert set(differences(grown.values, changed)) == {("model", "readout", LATER)}
+    assert {change.path for change in differences(grown.values, changed)} == {("model", "readout", LATER)}
 
 
-def test_a_run_made_before_is_still_the_same_run(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
+def test_older_run_is_the_same_run(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.resolved.write_text(before.to_yaml())
@@ -139,19 +140,19 @@ def test_a_run_made_before_is_still_the_same_run(before: Recipe, grown: Recipe, 
     assert not is_run_of(folder, grown)
 
 
-def test_a_run_is_found_under_the_name_of_an_older_hash(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
+def test_run_is_located_by_older_hash(before: Recipe, grown: Recipe, tmp_path: Path) -> None:
     for name, seed in (("every-0123abcd", before.seed), ("every-4567abcd", 7), ("every-mini", before.seed)):
         folder = RunFolder(tmp_path / name)
         folder.path.mkdir()
         folder.resolved.write_text(json.dumps(dict(before.values) | {"seed": seed}))
-    found = run_named_before(tmp_path, grown)
-    assert found is not None
-    assert found.name == "every-0123abcd"
+    run = run_named_before(tmp_path, grown)
+    assert run is not None
+    assert run.name == "every-0123abcd"
     RunFolder(tmp_path / "every-0123abcd").resolved.write_text("- broken")
     assert run_named_before(tmp_path, grown) is None
 
 
-def test_hash_depends_on_values_and_not_on_how_they_are_written(write) -> None:
+def test_hash_depends_on_values_and_not_notation(write) -> None:
     file = write(EVERY_KIND)
     plain = load_recipe(file)
     same = [
@@ -162,5 +163,13 @@ def test_hash_depends_on_values_and_not_on_how_they_are_written(write) -> None:
         "train.health={}",
     ]
     assert load_recipe(file, (), same).hash == plain.hash
-    others = ["train.clip=2", "model.head=untied", "model.block.norm=layernorm", "seed=1", "train.health.max_skips=3"]
-    assert len({plain.hash, *(load_recipe(file, (), [text]).hash for text in others)}) == 1 + len(others)
+    other_settings = [
+        "train.clip=2",
+        "model.head=untied",
+        "model.block.norm=layernorm",
+        "seed=1",
+        "train.health.max_skips=3",
+    ]
+    assert len({plain.hash, *(load_recipe(file, (), [text]).hash for text in other_settings)}) == 1 + len(
+        other_settings
+    )

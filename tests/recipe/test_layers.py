@@ -15,7 +15,7 @@ def values(file: Path, *overrides: str, profiles: tuple[str, ...] = ()) -> dict:
     return dict(load_recipe(file, profiles, overrides).values)
 
 
-def test_a_child_of_three_lines_resolves(write) -> None:
+def test_child_of_three_lines_resolves(write) -> None:
     write()
     child = write("loopkit: 2\nextends: mine.yaml\nmodel: {readout: raw}\n", "child.yaml")
     recipe = load_recipe(child)
@@ -32,7 +32,7 @@ def test_maps_merge_and_lists_replace(write) -> None:
     assert got["train"]["deepspeed"] == {"comms_logger": {"enabled": True}, "wall_clock_breakdown": False}
 
 
-def test_a_change_of_type_drops_inherited_options(write) -> None:
+def test_new_type_drops_inherited_options(write) -> None:
     file = write()
     sampled = "train.schedule={type: lognormal, mu: 1.0, sigma: 0.5, max: 8}"
     assert values(file, sampled)["train"]["schedule"]["sigma"] == 0.5
@@ -42,7 +42,7 @@ def test_a_change_of_type_drops_inherited_options(write) -> None:
     assert values(other, "train.schedule.max=5")["train"]["schedule"]["mu"] == 1.0
 
 
-def test_naming_the_type_in_force_keeps_the_options(write) -> None:
+def test_same_type_keeps_inherited_options(write) -> None:
     got = values(write(), "model.block.attention={type: causal, dropout: 0.1}")
     assert got["model"]["block"]["attention"]["heads"] == 2
 
@@ -56,7 +56,7 @@ def test_short_forms(write) -> None:
     assert got["train"]["checkpoint"]["every"] == 7
 
 
-def test_entries_of_plural_slots_are_added_refined_and_removed(write) -> None:
+def test_slot_map_entries_are_added_changed_and_removed(write) -> None:
     two = "regularizers: {norm_penalty: {weight: 0.1}, scale_anchor: {}}"
     file = write(BASE.replace("per_loop}", f"per_loop, {two}}}"))
     got = values(file, "objective.regularizers.norm_penalty.weight=0.2", "objective.regularizers.scale_anchor=false")
@@ -66,7 +66,7 @@ def test_entries_of_plural_slots_are_added_refined_and_removed(write) -> None:
     assert values(write(), twice)["objective"]["regularizers"]["again"]["type"] == "norm_penalty"
 
 
-def test_of_alternatives_the_last_layer_wins_and_one_layer_may_not_have_two(write) -> None:
+def test_last_layer_decides_between_alternatives(write) -> None:
     file = write()
     assert values(file, "train.epochs=2")["train"]["steps"] is None
     with pytest.raises(RecipeError, match="epochs and steps exclude each other"):
@@ -115,12 +115,12 @@ def test_overrides_are_read_as_yaml(text: str, path: tuple[str, ...], value: obj
 @pytest.mark.parametrize(
     "text", ["a", "=1", "a..b=1", ".a=1", "a.=1", "extends=x", "profiles.mini.seed=1", "a=[1", "a=*x", "a=!!set {}"]
 )
-def test_bad_overrides_are_refused(text: str) -> None:
+def test_malformed_overrides_are_rejected(text: str) -> None:
     with pytest.raises(RecipeError, match="--set"):
         override(text)
 
 
-def test_an_entry_of_a_list_can_be_set(write) -> None:
+def test_override_sets_a_list_item(write) -> None:
     file = write()
     carry = "model.carry={type: chain, of: [norm, damping]}"
     got = values(file, carry, "model.carry.of.1={type: clamp}")
@@ -129,7 +129,7 @@ def test_an_entry_of_a_list_can_be_set(write) -> None:
         load_recipe(file, overrides=[carry, "model.carry.of.5=norm"])
 
 
-def test_paths_are_relative_to_the_file_that_wrote_them(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_their_file(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
     file = write("loopkit: 2\nextends: ../mine.yaml\ntrain: {start_from: weights}\n", "sub/child.yaml")
     write()
@@ -139,7 +139,7 @@ def test_paths_are_relative_to_the_file_that_wrote_them(write, tmp_path: Path, m
     assert Path.cwd() == tmp_path
 
 
-def test_extending(write) -> None:
+def test_extends_follows_and_checks_parents(write) -> None:
     one = write("loopkit: 2\nextends: two.yaml\n", "one.yaml")
     write("loopkit: 2\nextends: one.yaml\n", "two.yaml")
     with pytest.raises(RecipeError, match="in a circle"):
@@ -152,7 +152,7 @@ def test_extending(write) -> None:
         load_recipe("wikitext_44m_rwa")
 
 
-def test_the_resolved_recipe_is_a_fixed_point(write) -> None:
+def test_resolved_recipe_is_a_fixed_point(write) -> None:
     recipe = load_recipe("wikitext_44m_raw", ["mini"], ["train.lr.peak=1e-8", "description='no'"])
     again = load_recipe(write(recipe.to_yaml(), "resolved.yaml"))
     assert again.values == recipe.values
@@ -160,11 +160,11 @@ def test_the_resolved_recipe_is_a_fixed_point(write) -> None:
     assert again.hash == recipe.hash
 
 
-def test_a_new_default_does_not_change_a_resolved_recipe(write) -> None:
+def test_new_default_keeps_resolved_recipe(write) -> None:
     assert "dropout: 0.0" in load_recipe(write()).to_yaml()
 
 
-def test_every_value_knows_its_origin(write) -> None:
+def test_every_value_has_an_origin(write) -> None:
     write()
     child = write("loopkit: 2\nextends: mine.yaml\nmodel: {readout: raw}\n", "child.yaml")
     origins = load_recipe(child, overrides=["seed=3"]).origins
@@ -174,7 +174,7 @@ def test_every_value_knows_its_origin(write) -> None:
     assert origins["train", "clip"].layer == "default"
 
 
-def test_a_folder_does_not_hide_a_shipped_recipe_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_does_not_hide_shipped_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wikitext_44m_raw").mkdir()
     assert load_recipe("wikitext_44m_raw").name == "wikitext_44m_raw"
@@ -193,7 +193,7 @@ class Plain(Block):
 """
 
 
-def test_options_of_another_block_are_removed_with_null(write) -> None:
+def test_null_removes_options_of_another_block(write) -> None:
     write(PLAIN_BLOCK, "plain.py")
     write(BASE + "profiles: {mini: {model: {width: 16, block: {attention: {heads: 4}}}}}\n")
     child = "extends: mine.yaml\nplugins: [plain.py]\nmodel: {block: plain}\n"
@@ -204,7 +204,7 @@ def test_options_of_another_block_are_removed_with_null(write) -> None:
     way_out = "profiles: {mini: {model: {block: {attention: null}}}}"
     assert "model.block.attention: no such option of block 'plain'" in str(caught.value)
     assert f"remove it here with {way_out}" in str(caught.value)
-    mended = load_recipe(write(f"{child}{way_out}\n", "mended.yaml"), ["mini"])
+    mended = load_recipe(write(f"{child}{way_out}\n", "fixed.yaml"), ["mini"])
     assert (mended.model.width, mended.model.block.name) == (16, "plain")
     assert load_recipe(file, ["mini"], ["model.block.attention=null"]).values == {
         **mended.values,
@@ -212,6 +212,6 @@ def test_options_of_another_block_are_removed_with_null(write) -> None:
     }
 
 
-def test_null_removes_nothing_that_is_not_there(write) -> None:
+def test_null_for_an_unset_key_is_a_problem(write) -> None:
     with pytest.raises(RecipeError, match=r"model\.blok: no such option of model"):
         load_recipe(write(), overrides=["model.blok=null"])

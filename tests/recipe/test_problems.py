@@ -1,4 +1,4 @@
-"""What a user is told: every problem at once, where it stands, and what to do."""
+"""Problems of recipes: all are reported at once, each with its place and a remedy."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_five_faults_are_five_problems_in_order(write) -> None:
     file = write(FIVE)
     with pytest.raises(RecipeError) as caught:
         load_recipe(file)
-    found = [(p.origin.line, ".".join(p.path)) for p in caught.value.problems]
-    assert found == [
+    places = [(p.origin.line, ".".join(p.path)) for p in caught.value.problems]
+    assert places == [
         (6, "data.strid"),
         (9, "model.block.attention.heads"),
         (11, "model.readout"),
@@ -62,7 +62,7 @@ def one(write, *overrides: str, text: str = BASE) -> str:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("model.readout=rw", "--set model.readout=rw: model.readout: no readout is called 'rw'"),
         ("model.width=8.0", "must be an integer > 0, not 8.0"),
@@ -108,8 +108,8 @@ def one(write, *overrides: str, text: str = BASE) -> str:
         ("train.heads=3", "it has its place at model.block.attention.heads"),
     ],
 )
-def test_each_fault_is_one_problem_with_a_remedy(write, override: str, said: str) -> None:
-    assert said in one(write, override)
+def test_each_fault_is_one_problem_with_remedy(write, override: str, message: str) -> None:
+    assert message in one(write, override)
 
 
 HURRIED = """\
@@ -129,65 +129,65 @@ class Hurried(Stack):
 """
 
 
-def test_depths_of_sequences_do_not_suit_what_depends_on_the_number_of_loops(write) -> None:
+def test_loops_per_sequence_excludes_components_with_uses_total(write) -> None:
     write(HURRIED, "hurried.py")
-    mine = BASE.replace("core: 2", "core: hurried") + "plugins: [hurried.py]\n"
-    load_recipe(write(mine))
-    load_recipe(write(mine), overrides=["train.loops_per=micro_step"])
+    child_text = BASE.replace("core: 2", "core: hurried") + "plugins: [hurried.py]\n"
+    load_recipe(write(child_text))
+    load_recipe(write(child_text), overrides=["train.loops_per=micro_step"])
     load_recipe(write(), overrides=["train.loops_per=sequence"])
-    text = one(write, text=mine.replace("schedule: 2", "schedule: 2, loops_per: sequence"))
+    text = one(write, text=child_text.replace("schedule: 2", "schedule: 2, loops_per: sequence"))
     assert "mine.yaml:8: train.loops_per: core 'hurried' at model.core depends on how many loops a pass has" in text
     assert "hint: step or micro_step" in text
 
 
-def test_one_source_of_text_replaces_the_inherited_one(write) -> None:
+def test_alternative_replaces_the_inherited_one(write) -> None:
     write(BASE.replace("source: python_docs", "source: {type: text, path: a.txt}"), "parent.yaml")
     child = load_recipe(write("extends: parent.yaml\ndata: {source: {files: {train: b.txt}}}\n"))
     assert child.values["data"]["source"]["path"] is None
 
 
-def test_paths_in_a_map_start_at_the_file_that_wrote_them(write, tmp_path: Path) -> None:
+def test_map_paths_are_relative_to_their_file(write, tmp_path: Path) -> None:
     files = "source: {type: text, files: {train: a.txt, validation: /b.txt}}"
     recipe = load_recipe(write(BASE.replace("source: python_docs", files)))
     assert recipe.data.source.options["files"] == {"train": tmp_path / "a.txt", "validation": Path("/b.txt")}
     assert recipe.values["data"]["source"]["files"]["train"] == str(tmp_path / "a.txt")
 
 
-def test_a_flood_of_problems_is_cut_and_quick(write) -> None:
-    began = time.process_time()
+def test_many_problems_are_truncated_quickly(write) -> None:
+    start = time.process_time()
     file = write(BASE + "".join(f"key{n}: {n}\n" for n in range(3000)))
     with pytest.raises(RecipeError) as caught:
         load_recipe(file)
-    assert time.process_time() - began < 5
+    assert time.process_time() - start < 5
     assert len(caught.value.problems) == 3000
     assert str(caught.value).count("\n") <= 300
     assert "... and 2,900 more problems" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("more: [" + "x, " * 6000 + "]\n", "has more than 5,000 values"),
         ("profiles: {" + ", ".join(f"p{n}: {{}}" for n in range(51)) + "}\n", "at most 50 are read"),
     ],
 )
-def test_more_than_any_recipe_has_is_refused(write, text: str, said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
+def test_oversized_recipes_are_rejected(write, text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
         problems_of(write(BASE + text))
 
 
-def test_an_endless_override_is_refused(write) -> None:
+def test_overlong_override_is_rejected(write) -> None:
     with pytest.raises(RecipeError, match="is 2,000,005 characters long"):
         load_recipe(write(), (), ["seed=" + "9" * 2_000_000])
 
 
-def test_what_is_required_is_said_with_its_meaning(write) -> None:
+def test_missing_required_option_is_described(write) -> None:
     text = one(write, text=BASE.replace("  width: 32\n", ""))
     assert "model.width: is required" in text
     assert "hint: Channels of the state. (an integer > 0)" in text
 
 
-def test_a_fault_in_a_profile_is_found_by_validate(write) -> None:
+def test_validate_reports_faults_in_profiles(write) -> None:
     file = write(BASE + "profiles: {mini: {train: {stepz: 3}}}\n")
     load_recipe(file)
     (problem,) = problems_of(file)
@@ -195,7 +195,7 @@ def test_a_fault_in_a_profile_is_found_by_validate(write) -> None:
     assert problem.origin.line == 9
 
 
-def test_components_by_hand_are_checked_too() -> None:
+def test_component_checks_its_options() -> None:
     assert component("norm", "rmsnorm")(width=4)
     with pytest.raises(RecipeError, match="3 does not divide width, which is 32"):
         component("attention", {"type": "causal", "heads": 3}, width=32)
@@ -203,7 +203,7 @@ def test_components_by_hand_are_checked_too() -> None:
         component("norm", 3)
 
 
-def test_a_map_of_words_names_the_value_that_is_none(write) -> None:
+def test_wrong_value_in_a_map_is_named(write) -> None:
     assert "model.tie: 'coda.norm' in it must be text, not 3" in one(write, "model.tie={coda.norm: 3}")
 
 
@@ -216,23 +216,23 @@ def test_a_map_of_words_names_the_value_that_is_none(write) -> None:
         "evaluate.depths=1-10001",
     ],
 )
-def test_more_loops_than_can_be_run_are_a_slip(write, override: str) -> None:
+def test_too_many_loops_are_rejected(write, override: str) -> None:
     assert "more" in one(write, override)
     assert "loops" in one(write, override)
 
 
-def test_the_most_loops_are_allowed(write) -> None:
+def test_largest_number_of_loops_is_allowed(write) -> None:
     recipe = load_recipe(write(), overrides=["train.schedule=10000", "evaluate.depths=1,10000"])
     assert recipe.train.schedule.options["loops"] == 10_000
 
 
 @pytest.mark.parametrize("source", ["text", "math_sft", "{type: text, path: a, dataset: b}"])
-def test_a_source_says_where_it_is_once(write, source: str) -> None:
-    said = one(write, f"data.source={source}")
-    assert "exactly one of path" in said or "path and dataset exclude each other" in said
+def test_source_location_is_given_once(write, source: str) -> None:
+    message = one(write, f"data.source={source}")
+    assert "exactly one of path" in message or "path and dataset exclude each other" in message
 
 
-def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -> None:
+def test_paths_in_a_map_start_at_their_folder(write) -> None:
     (write().parent / "sub").mkdir()
     file = write(
         BASE.replace("source: python_docs", "source: {type: text, files: {train: a.txt, validation: /b.txt}}"),
@@ -243,7 +243,7 @@ def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("zero_optimisation={stage: 2}", "no such option of deepspeed\n   hint: did you mean 'zero_optimization'?"),
         ("zero_optimization={stge: 2}", "zero_optimization.stge: no such option of zero_optimization"),
@@ -262,8 +262,8 @@ def test_paths_in_a_map_start_at_the_folder_of_the_file_that_wrote_them(write) -
         ("sparse_attention={}", "no such option of deepspeed"),
     ],
 )
-def test_deepspeed_keys_are_checked_at_every_level(write, override: str, said: str) -> None:
-    assert said in one(write, f"train.deepspeed.{override}")
+def test_deepspeed_keys_are_checked_at_every_level(write, override: str, message: str) -> None:
+    assert message in one(write, f"train.deepspeed.{override}")
 
 
 def test_deepspeed_keys_that_exist_pass(write) -> None:
@@ -271,7 +271,7 @@ def test_deepspeed_keys_that_exist_pass(write) -> None:
     assert load_recipe(write(), overrides=[f"train.deepspeed={text}"])
 
 
-def test_a_wrong_deepspeed_key_is_shown_on_its_line(write) -> None:
+def test_unknown_deepspeed_key_is_shown_on_its_line(write) -> None:
     text = BASE.replace(
         "train: {steps: 4, batch: 4, schedule: 2, lr: 1e-3}",
         "train:\n  steps: 4\n  batch: 4\n  deepspeed:\n    zero_optimization:\n      stge: 1",
@@ -279,19 +279,19 @@ def test_a_wrong_deepspeed_key_is_shown_on_its_line(write) -> None:
     assert "mine.yaml:13: train.deepspeed.zero_optimization.stge" in one(write, text=text)
 
 
-def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
+def test_deepspeed_keys_match_the_installed_version() -> None:
     import deepspeed
 
     from tests.recipe.deepspeed_keys import TABLE, table
 
-    kept = json.loads(TABLE.read_text())
-    if deepspeed.__version__ != kept["version"]:
-        pytest.skip(f"the table is that of {kept['version']}")
-    assert table() == kept, "python -m tests.recipe.deepspeed_keys"
+    committed = json.loads(TABLE.read_text())
+    if deepspeed.__version__ != committed["version"]:
+        pytest.skip(f"the table is that of {committed['version']}")
+    assert table() == committed, "python -m tests.recipe.deepspeed_keys"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (
             ("evaluate.probes={norms: {}, n: norms}",),
@@ -310,8 +310,8 @@ def test_deepspeed_keys_are_those_of_the_installed_version() -> None:
         (("model.start=normal",), "logits would not depend on the tokens"),
     ],
 )
-def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[str, ...], said: str) -> None:
-    assert said in one(write, *overrides)
+def test_impossible_combinations_are_rejected(write, overrides: tuple[str, ...], message: str) -> None:
+    assert message in one(write, *overrides)
 
 
 @pytest.mark.parametrize(
@@ -329,5 +329,5 @@ def test_what_a_recipe_tells_is_refused_before_it_runs(write, overrides: tuple[s
         ("model.start=zeros", "model.block.attention.value_embeddings=all"),
     ],
 )
-def test_what_works_is_not_refused(write, overrides: tuple[str, ...]) -> None:
+def test_possible_combinations_are_accepted(write, overrides: tuple[str, ...]) -> None:
     assert load_recipe(write(), (), overrides)

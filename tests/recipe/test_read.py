@@ -48,7 +48,7 @@ def test_quoted_scalars_stay_text() -> None:
     assert read_text("{a: '3', b: \"no\", c: 3}", Origin("test")).plain() == {"a": "3", "b": "no", "c": 3}
 
 
-def test_values_know_their_line(tmp_path: Path) -> None:
+def test_values_have_their_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("# note\na: 1\nb:\n  c: [x, {d: 2}]\n")
     node = read_file(file)
@@ -58,7 +58,7 @@ def test_values_know_their_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "line"),
+    ("text", "message", "line"),
     [
         ("a: 1\nb: 2\na: 3\n", "'a' is written twice", 3),
         ("a: &x 1\nb: *x\n", "anchors and aliases", 1),
@@ -76,17 +76,17 @@ def test_values_know_their_line(tmp_path: Path) -> None:
         ("word\n", "is a str", 0),
     ],
 )
-def test_what_is_no_recipe_is_refused_with_its_line(tmp_path: Path, text: str, said: str, line: int) -> None:
+def test_invalid_yaml_is_rejected_with_its_line(tmp_path: Path, text: str, message: str, line: int) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    with pytest.raises(RecipeError, match=said.replace("[", r"\[")) as caught:
+    with pytest.raises(RecipeError, match=message.replace("[", r"\[")) as caught:
         read_file(file)
     (problem,) = caught.value.problems
     assert problem.origin.line == line
     assert problem.origin.file == str(file)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no such file"):
         read_file(tmp_path / "none.yaml")
     with pytest.raises(RecipeError, match="is a folder"):
@@ -102,12 +102,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_file(long)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_lines_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_file(file).plain() == {"a": 1, "b": 2}
 
 
-def test_a_file_without_end_is_refused() -> None:
+def test_endless_file_is_rejected() -> None:
     with pytest.raises(RecipeError, match="is longer than"):
         read_file(Path("/dev/zero"))

@@ -22,10 +22,10 @@ from tests.recipe.conftest import BASE
         ("train.schedule.max=5", "train.schedule={type: lognormal, mu: 1.0, sigma: 0.5}"),
     ],
 )
-def test_order_of_settings_has_no_meaning(write, texts: tuple[str, ...]) -> None:
+def test_order_of_settings_is_irrelevant(write, texts: tuple[str, ...]) -> None:
     file = write()
-    found = [load_recipe(file, (), order).values for order in itertools.permutations(texts)]
-    assert all(values == found[0] for values in found)
+    results = [load_recipe(file, (), order).values for order in itertools.permutations(texts)]
+    assert all(values == results[0] for values in results)
 
 
 def test_peak_survives_another_schedule(write) -> None:
@@ -34,7 +34,7 @@ def test_peak_survives_another_schedule(write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (("train.lr.peek=1", "train.lr.type=cosine"), "train.lr.peek: no such option of lr 'cosine'"),
         (("seed=1", "seed=2"), "is set twice: 1 by --set seed=1, 2 by --set seed=2"),
@@ -46,12 +46,12 @@ def test_peak_survives_another_schedule(write) -> None:
         (("train.epochs=1", "train.tokens=2"), "exclude each other"),
     ],
 )
-def test_contradicting_settings_are_refused(write, texts: tuple[str, ...], said: str) -> None:
+def test_contradicting_settings_are_rejected(write, texts: tuple[str, ...], message: str) -> None:
     for order in itertools.permutations(texts):
         with pytest.raises(RecipeError) as caught:
             load_recipe(write(), (), order)
-        if "twice" not in said:
-            assert said in str(caught.value)
+        if "twice" not in message:
+            assert message in str(caught.value)
         assert "--set" in str(caught.value)
 
 
@@ -60,7 +60,7 @@ def test_same_setting_twice_is_one_setting(write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
         ("train.clip", "must be a number > 0 or null, not ''"),
         ("train.start_from", "must be a path or null, not ''"),
@@ -70,10 +70,10 @@ def test_same_setting_twice_is_one_setting(write) -> None:
         ("evaluate.tasks.perplexity", "no task is called ''"),
     ],
 )
-def test_empty_text_switches_nothing_off(write, key: str, said: str) -> None:
+def test_empty_text_is_not_null(write, key: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         load_recipe(write(), (), [f"{key}="])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_empty_text_is_a_value_of_text(write) -> None:

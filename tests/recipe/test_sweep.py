@@ -23,7 +23,7 @@ sweep:
 """
 
 
-def test_every_combination_and_every_seed_is_a_point(write: Write) -> None:
+def test_each_combination_and_seed_is_a_point(write: Write) -> None:
     points = load_sweep(write(BASE + SWEEP))
     assert len(points) == 2 * 2 * 2
     assert len({point.name for point in points}) == len({point.recipe.hash for point in points}) == 8
@@ -34,7 +34,7 @@ def test_every_combination_and_every_seed_is_a_point(write: Write) -> None:
     assert points[-1].recipe.model.readout.options["per_loop"] is True
 
 
-def test_overrides_on_the_command_line_give_the_same_recipes(write: Write, tmp_path: Path) -> None:
+def test_points_equal_command_line_overrides(write: Write, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     text = BASE.replace("source: python_docs", "source: {type: text, path: a.txt}")
     file = write(text + SWEEP + "  # paths are the recipe's own\n")
@@ -46,14 +46,14 @@ def test_overrides_on_the_command_line_give_the_same_recipes(write: Write, tmp_p
     assert first.overrides == (f'data.source.path="{tmp_path / "a.txt"}"',)
 
 
-def test_a_sweep_changes_nothing_else(write: Write) -> None:
+def test_sweep_changes_only_its_keys(write: Write) -> None:
     plain, swept = load_recipe(write(BASE)), load_recipe(write(BASE + SWEEP, "swept.yaml"))
     assert plain.hash == swept.hash
     assert "sweep" not in swept.values
     assert problems_of(write(BASE + SWEEP)) == []
 
 
-def test_profiles_and_children_lay_their_sweep_over_it(write: Write) -> None:
+def test_profiles_and_children_override_the_sweep(write: Write) -> None:
     write(BASE + SWEEP, "parent.yaml")
     child = write(
         "extends: parent.yaml\nsweep: {seeds: [5]}\nprofiles:\n  small: {sweep: {grid: {model.readout: [raw]}}}\n"
@@ -62,7 +62,7 @@ def test_profiles_and_children_lay_their_sweep_over_it(write: Write) -> None:
     assert {point.recipe.model.readout.name for point in load_sweep(child, ["small"])} == {"raw"}
 
 
-def test_words_for_all_points_are_part_of_their_names(write: Write) -> None:
+def test_overrides_are_part_of_point_names(write: Write) -> None:
     file = write(BASE + SWEEP)
     plain, changed = load_sweep(file), load_sweep(file, (), ["train.lr.peak=0.5"])
     assert all(point.recipe.train.lr.options["peak"] == 0.5 for point in changed)
@@ -70,7 +70,7 @@ def test_words_for_all_points_are_part_of_their_names(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said", "line"),
+    ("old", "new", "message", "line"),
     [
         ("  seeds: [1, 2]", "  seeds: [1, 1]", "1 is named twice", 15),
         ("  seeds: [1, 2]", "  seeds: [1, x]", "must be a list, each entry an integer", 15),
@@ -87,31 +87,31 @@ def test_words_for_all_points_are_part_of_their_names(write: Write) -> None:
         ("train.steps: [8, 4]", "seed: [8, 4]", "is also set by seed", 15),
     ],
 )
-def test_a_faulty_block_is_refused_with_its_line(write: Write, old: str, new: str, said: str, line: int) -> None:
+def test_invalid_sweep_is_rejected_with_its_line(write: Write, old: str, new: str, message: str, line: int) -> None:
     assert old in SWEEP
     file = write(BASE + SWEEP.replace(old, new, 1))
     with pytest.raises(RecipeError) as caught:
         load_sweep(file)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert line in {problem.origin.line for problem in caught.value.problems}
     assert sweep_problems(file) == caught.value.problems
 
 
-def test_the_problems_of_all_points_come_at_once(write: Write) -> None:
+def test_problems_of_all_points_are_reported_together(write: Write) -> None:
     file = write(BASE + "sweep: {grid: {model.readout: [rw, norm, 3], train.batch: [4, -1]}}\n")
     with pytest.raises(RecipeError) as caught:
         load_sweep(file)
     assert len(caught.value.problems) == 3
 
 
-def test_what_is_swept_cannot_be_set(write: Write) -> None:
+def test_swept_key_cannot_be_overridden(write: Write) -> None:
     with pytest.raises(RecipeError, match=r"sweep\.model\.readout: is also set by --set model\.readout=raw"):
         load_sweep(write(BASE + SWEEP), (), ["model.readout=raw"])
     with pytest.raises(RecipeError, match="'sweep' cannot be set from outside"):
         load_recipe(write(BASE), (), ["sweep.seeds=[1]"])
 
 
-def test_without_a_sweep_or_with_too_much_of_it(write: Write) -> None:
+def test_missing_or_oversized_sweep_is_rejected(write: Write) -> None:
     with pytest.raises(RecipeError, match="the recipe has no sweep"):
         load_sweep(write(BASE))
     assert sweep_problems(write(BASE)) == []

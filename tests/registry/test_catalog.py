@@ -44,7 +44,7 @@ def full() -> Catalog:
     return Catalog((*builtin_offers(), *installed_offers()))
 
 
-def test_an_installed_plugin_is_found_without_importing_it(site: Path) -> None:
+def test_installed_plugin_is_listed_without_import(site: Path) -> None:
     install(site, "mine_a", "loud", SOURCE.format(name="loud"))
     schema = full().get("readout", "loud")
     assert "mine_a" not in sys.modules
@@ -52,14 +52,14 @@ def test_an_installed_plugin_is_found_without_importing_it(site: Path) -> None:
     assert schema.load().__name__ == "Mine"
 
 
-def test_a_builtin_wins_with_a_warning_and_the_package_selects(site: Path) -> None:
+def test_builtin_takes_precedence_with_warning(site: Path) -> None:
     install(site, "mine_b", "raw", SOURCE.format(name="raw"))
     with pytest.warns(UserWarning, match=r"loopkit's own; the plugin's is called mine_b:raw"):
         assert full().get("readout", "raw").provider.package == "loopkit"
     assert full().get("readout", "mine_b:raw").provider.package == "mine_b"
 
 
-def test_two_plugins_with_one_name_are_an_error_only_when_it_is_used(site: Path) -> None:
+def test_ambiguous_name_is_an_error_when_used(site: Path) -> None:
     install(site, "mine_c", "twice", SOURCE.format(name="twice"))
     install(site, "mine_d", "twice", SOURCE.format(name="twice"))
     catalog = full()
@@ -70,32 +70,32 @@ def test_two_plugins_with_one_name_are_an_error_only_when_it_is_used(site: Path)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [("def broken(:\n", "syntax error"), (SOURCE.format(name="other"), "registers no readout called 'broken'")],
 )
-def test_a_broken_plugin_costs_nothing_until_it_is_asked_for(site: Path, source: str, said: str) -> None:
+def test_broken_plugin_fails_only_when_used(site: Path, source: str, message: str) -> None:
     install(site, "mine_e", "broken", source)
     catalog = full()
     assert catalog.get("readout", "norm")
     assert "broken" in catalog.names("readout")
-    with pytest.raises(BrokenComponent, match=said):
+    with pytest.raises(BrokenComponent, match=message):
         catalog.get("readout", "broken")
 
 
-def test_an_import_error_is_its_own_exception_with_a_note(site: Path) -> None:
+def test_import_error_is_unchanged_with_note(site: Path) -> None:
     install(site, "mine_f", "needy", SOURCE.format(name="needy") + "\nimport not_there\n")
     with pytest.raises(ModuleNotFoundError, match="not_there") as caught:
         full().load("readout", "needy")
     assert "mine_f.py" in caught.value.__notes__[0]
 
 
-def test_an_unknown_name_gets_a_hint() -> None:
+def test_unknown_name_has_a_hint() -> None:
     with pytest.raises(UnknownComponent) as caught:
         full().get("readout", "rwa")
     assert "did you mean 'raw'" in caught.value.hint
 
 
-def test_a_local_file_adds_components(tmp_path: Path) -> None:
+def test_local_file_adds_components(tmp_path: Path) -> None:
     file = tmp_path / "local.py"
     file.write_text(SOURCE.format(name="local"))
     schema = full().with_files([file]).get("readout", "local")
@@ -105,7 +105,7 @@ def test_a_local_file_adds_components(tmp_path: Path) -> None:
         full().with_files([file])
 
 
-def test_a_module_is_found_without_importing_its_package(site: Path) -> None:
+def test_module_is_located_without_import(site: Path) -> None:
     (site / "outer").mkdir()
     (site / "outer" / "__init__.py").write_text("raise SystemExit")
     (site / "outer" / "inner.py").write_text("")
@@ -113,5 +113,5 @@ def test_a_module_is_found_without_importing_its_package(site: Path) -> None:
     assert module_file("outer.nothing") is None
 
 
-def test_offers_of_loopkit_itself_are_all_readable() -> None:
+def test_builtin_offers_are_readable() -> None:
     assert [offer for offer in builtin_offers() if not isinstance(offer, Offer) or offer.problem] == []

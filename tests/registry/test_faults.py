@@ -45,41 +45,41 @@ def run(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_package_costs_one_line_and_a_row(site: Path, fault: str) -> None:
-    source, said = FAULTS[fault]
+def test_broken_package_causes_one_warning(site: Path, fault: str) -> None:
+    source, message = FAULTS[fault]
     install(site, "faulty", "faulty", source)
     done = run("list", "readout")
     assert done.exit_code == 0
     assert done.stderr.count("warning:") == 1
-    assert re.search(rf"warning: plugin faulty 1\.2 is broken: readout 'faulty': .*{said}", done.stderr)
+    assert re.search(rf"warning: plugin faulty 1\.2 is broken: readout 'faulty': .*{message}", done.stderr)
     assert "cannot be used" in " ".join(done.stdout.split())
     assert run("validate", "wikitext_44m_raw").exit_code == 0
     assert run("list", "readout", "--no-plugins").stderr == ""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_package_that_is_asked_for_says_where(site: Path, fault: str) -> None:
-    source, said = FAULTS[fault]
+def test_broken_package_in_use_names_its_line(site: Path, fault: str) -> None:
+    source, message = FAULTS[fault]
     install(site, "faulty", "faulty", source)
     done = run("validate", "wikitext_44m_raw", "--set", "model.readout=faulty")
     assert done.exit_code == 2
-    assert re.search(said, done.stderr)
+    assert re.search(message, done.stderr)
     assert "loopkit doctor shows every plugin" in done.stderr
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_file_says_where(tmp_path: Path, fault: str) -> None:
-    source, said = FAULTS[fault]
+def test_broken_file_names_its_line(tmp_path: Path, fault: str) -> None:
+    source, message = FAULTS[fault]
     file = tmp_path / "faulty.py"
     file.write_text(source)
     for words in (["list", "readout"], ["validate", "wikitext_44m_raw"], ["show", "wikitext_44m_raw"], ["schema"]):
         done = run(*words, "--plugins", str(file))
         assert done.exit_code == 2, words
-        assert re.search(said, done.stderr)
+        assert re.search(message, done.stderr)
         assert "Traceback" not in done.stderr
 
 
-def test_a_recipe_that_names_a_broken_or_absent_file_says_which_line_names_it(tmp_path: Path) -> None:
+def test_unusable_plugin_file_names_the_recipe_line(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTS["syntax error"][0])
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("loopkit: 2\nextends: wikitext_44m_raw\nplugins: [./faulty.py, ./gone.py]\n")
@@ -90,7 +90,7 @@ def test_a_recipe_that_names_a_broken_or_absent_file_says_which_line_names_it(tm
 
 
 @pytest.mark.parametrize("where", ["package", "file"])
-def test_an_import_error_is_its_own_exception_with_the_line_that_raised(site: Path, where: str) -> None:
+def test_import_error_names_the_raising_line(site: Path, where: str) -> None:
     source = GOOD.replace("from __future__ import annotations", "from __future__ import annotations\nimport not_there")
     install(site, "needy", "faulty", source)
     files = [site / "needy.py"] if where == "file" else []
@@ -102,7 +102,7 @@ def test_an_import_error_is_its_own_exception_with_the_line_that_raised(site: Pa
     assert run("validate", "wikitext_44m_raw", "--set", "model.readout=faulty").exit_code == 0  # reading runs nothing
 
 
-def test_an_import_error_is_shown_with_traceback_and_plugin(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_error_shows_traceback_and_plugin(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "needy_b", "faulty", GOOD + "\nraise RuntimeError('no licence')\n")
 
     @click.command()
@@ -118,16 +118,16 @@ def test_an_import_error_is_shown_with_traceback_and_plugin(site: Path, monkeypa
     assert isinstance(run("--traceback", "plan").exception, RuntimeError)
 
 
-def test_a_name_that_a_builtin_has_is_said_with_file_and_line(site: Path) -> None:
+def test_name_of_a_builtin_is_reported_with_line(site: Path) -> None:
     install(site, "mine_x", "raw", SOURCE.format(name="raw"))
     done = run("validate", "wikitext_44m_raw")
     assert done.exit_code == 0
-    said = f"readout 'raw' is loopkit's own; the plugin's is called mine_x:raw ({site / 'mine_x.py'}:7)"
-    assert done.stderr.count(said) == 1
+    message = f"readout 'raw' is loopkit's own; the plugin's is called mine_x:raw ({site / 'mine_x.py'}:7)"
+    assert done.stderr.count(message) == 1
     assert "mine_x:raw" in run("doctor", "--json").stdout
 
 
-def test_doctor_shows_every_plugin_and_the_state_it_is_in(site: Path) -> None:
+def test_doctor_shows_the_state_of_every_plugin(site: Path) -> None:
     install(site, "good_a", "same", SOURCE.format(name="same"))
     install(site, "good_b", "same", SOURCE.format(name="same"))
     install(site, "needy_c", "needy", SOURCE.format(name="needy") + "import not_there\n")
@@ -147,16 +147,14 @@ def test_doctor_shows_every_plugin_and_the_state_it_is_in(site: Path) -> None:
     assert len(rows["readout/same", "good_a 1.2"]["sha256"]) == 12
 
 
-def test_an_entry_point_that_names_no_class_is_a_problem_and_no_crash(site: Path) -> None:
+def test_entry_point_without_class_is_a_problem(site: Path) -> None:
     install(site, "odd", "odd", GOOD)
     (site / "odd-1.2.dist-info" / "entry_points.txt").write_text("[loopkit.readout]\nodd = odd Mine:\n")
     (offer,) = (offer for offer in installed_offers() if offer.name == "odd")
     assert offer.problem == "its entry point odd = odd Mine: is not written module:Class"
 
 
-def test_a_package_is_found_where_an_editable_install_says_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_editable_install_is_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.machinery
     import sys
 
@@ -179,19 +177,19 @@ def test_a_package_is_found_where_an_editable_install_says_it_is(
     assert module_folder("far_away.nothing") is None
 
 
-def test_a_file_that_is_installed_too_is_one_component(site: Path) -> None:
+def test_file_that_is_also_installed_counts_once(site: Path) -> None:
     install(site, "both", "both", SOURCE.format(name="both"))
-    known = Catalog((*builtin_offers(), *installed_offers())).with_files([site / "both.py", site / "both.py"])
-    assert str(known.get("readout", "both").provider) == "both 1.2"
+    components = Catalog((*builtin_offers(), *installed_offers())).with_files([site / "both.py", site / "both.py"])
+    assert str(components.get("readout", "both").provider) == "both 1.2"
 
 
-def test_files_of_the_command_line_are_part_of_the_resolved_recipe(tmp_path: Path) -> None:
+def test_plugin_files_are_in_the_resolved_recipe(tmp_path: Path) -> None:
     from loopkit.recipe import load_recipe
 
     file = tmp_path / "local.py"
     file.write_text(SOURCE.format(name="local"))
-    found = load_recipe("wikitext_44m_raw", overrides=["model.readout=local"], plugins=[file])
-    assert found.values["plugins"] == [str(file)]
+    loaded = load_recipe("wikitext_44m_raw", overrides=["model.readout=local"], plugins=[file])
+    assert loaded.values["plugins"] == [str(file)]
     again = tmp_path / "resolved.yaml"
-    again.write_text(found.to_yaml())
+    again.write_text(loaded.to_yaml())
     assert load_recipe(again).model.readout.schema.file == file

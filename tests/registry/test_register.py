@@ -8,7 +8,7 @@ from loopkit.registry import Factory, Spec, register, use
 from loopkit.registry.spec import Use
 
 
-def test_the_class_stays_a_class_that_works_by_hand() -> None:
+def test_registered_class_works_by_hand() -> None:
     @register("schedule", "for_a_test")
     class Mine:
         def __init__(self, *, loops: int = 3) -> None:
@@ -19,7 +19,7 @@ def test_the_class_stays_a_class_that_works_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "traits", "said"),
+    ("kind", "name", "traits", "message"),
     [
         ("nrom", "x", {}, "there is no kind"),
         ("norm", "Bad-Name", {}, "lower case"),
@@ -29,12 +29,12 @@ def test_the_class_stays_a_class_that_works_by_hand() -> None:
         ("norm", "x", {"packages": {"a.b": "ab"}}, "is a map from top-level modules"),
     ],
 )
-def test_a_wrong_registration_is_refused(kind: str, name: str, traits: dict, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_invalid_registration_is_rejected(kind: str, name: str, traits: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         register(kind, name, **traits)(object)
 
 
-def test_wiring_of_another_kind_is_refused() -> None:
+def test_wiring_of_another_kind_is_rejected() -> None:
     with pytest.raises(TypeError, match="'layer' is not wiring of kind 'norm'"):
 
         @register("norm", "for_a_test")
@@ -42,7 +42,7 @@ def test_wiring_of_another_kind_is_refused() -> None:
             def __init__(self, layer: int) -> None: ...
 
 
-def test_an_option_without_annotation_is_refused() -> None:
+def test_option_without_annotation_is_rejected() -> None:
     with pytest.raises(TypeError, match="'eps' has no annotation"):
 
         @register("norm", "for_a_test")
@@ -50,7 +50,7 @@ def test_an_option_without_annotation_is_refused() -> None:
             def __init__(self, *, eps=1.0) -> None: ...
 
 
-def test_use_outside_of_a_slot_is_refused() -> None:
+def test_use_outside_of_a_slot_is_rejected() -> None:
     with pytest.raises(TypeError, match="not a Factory"):
 
         @register("norm", "for_a_test")
@@ -61,7 +61,7 @@ def test_use_outside_of_a_slot_is_refused() -> None:
         Use("rmsnorm")()
 
 
-def test_a_slot_default_builds_by_hand() -> None:
+def test_slot_default_builds_by_hand() -> None:
     class Norm: ...
 
     @register("mlp", "for_a_test")
@@ -72,7 +72,7 @@ def test_a_slot_default_builds_by_hand() -> None:
     assert Mine(width=8).norm(__import__("torch").ones(2, 8)).shape == (2, 8)
 
 
-def test_a_spec_hands_over_the_subset_of_wiring_that_is_wanted() -> None:
+def test_spec_passes_only_the_wiring_in_use() -> None:
     norm = Spec("norm", "rmsnorm", {"gain": False}).build(width=4)
     assert sum(p.numel() for p in norm.parameters()) == 0
     with pytest.raises(TypeError, match="layer: not wiring of kind 'norm'"):

@@ -19,7 +19,7 @@ SCHEMAS = [offer.schema for offer in BUILTIN.offers if offer.schema]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.kind}-{s.name}")
-def test_a_component_stands_in_the_file_of_its_kind(schema: Schema) -> None:
+def test_component_is_in_the_file_of_its_kind(schema: Schema) -> None:
     assert schema.kind == schema.file.stem or schema.kind == schema.file.parent.name
 
 
@@ -31,7 +31,7 @@ def test_every_kind_has_a_file_with_its_contract() -> None:
         assert contract.__doc__
 
 
-def test_the_vocabulary_covers_what_the_options_module_offers() -> None:
+def test_vocabulary_covers_the_options_module() -> None:
     offered = {n for n, v in vars(vocabulary).items() if typing.get_origin(v) is typing.Annotated}
     assert offered <= set(TYPES)
     assert {"Divides", "AtMost"} <= set(BOUNDS)
@@ -48,7 +48,7 @@ class Mine(Norm):
 
 
 @pytest.mark.parametrize(
-    ("options", "said", "line"),
+    ("options", "message", "line"),
     [
         ("eps", "option 'eps' has no annotation", 6),
         ("eps: torch.dtype = 1", "'dtype' is not in the vocabulary", 6),
@@ -59,16 +59,16 @@ class Mine(Norm):
         ("eps: Elsewhere = 1", "'Elsewhere' is not in the vocabulary", 6),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, options: str, said: str, line: int) -> None:
+def test_unreadable_option_is_reported_with_its_line(tmp_path: Path, options: str, message: str, line: int) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options=options))
-    with pytest.raises(SourceProblem, match=said.replace("*", r"\*").replace("[", r"\[")) as caught:
+    with pytest.raises(SourceProblem, match=message.replace("*", r"\*").replace("[", r"\[")) as caught:
         list(read_components(file, Provider("mine", "", "")))
     assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "line"),
+    ("text", "message", "line"),
     [
         ('@register("nrom", "mine")', "there is no kind 'nrom'", 3),
         ('@register("norm", "Not-Mine")', "lower case letters, digits and underscores, not 'Not-Mine'", 3),
@@ -77,27 +77,27 @@ def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, options: str,
         ('@register("norm", "mine", fast=True)', "unknown trait fast", 3),
     ],
 )
-def test_a_registration_that_could_not_work_is_refused_unread(tmp_path: Path, text: str, said: str, line: int) -> None:
+def test_invalid_registration_is_rejected_without_import(tmp_path: Path, text: str, message: str, line: int) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options="eps: float = 1.0").replace('@register("norm", "mine")', text))
-    with pytest.raises(SourceProblem, match=said) as caught:
+    with pytest.raises(SourceProblem, match=message) as caught:
         list(read_components(file, Provider("mine", "", "")))
     assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
-    ("wiring", "said"),
+    ("wiring", "message"),
     [("layer: int", "'layer' is not wiring of kind 'norm' \\(width\\)"), ("width", "'width' has no annotation")],
 )
-def test_wiring_is_judged_unread(tmp_path: Path, wiring: str, said: str) -> None:
+def test_wiring_is_checked_without_import(tmp_path: Path, wiring: str, message: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options="eps: float = 1.0").replace("width: int", wiring))
-    with pytest.raises(SourceProblem, match=said) as caught:
+    with pytest.raises(SourceProblem, match=message) as caught:
         list(read_components(file, Provider("mine", "", "")))
     assert caught.value.line == 6
 
 
-def test_a_name_that_a_file_registers_twice_is_an_error_with_both_lines(tmp_path: Path) -> None:
+def test_duplicate_registration_names_both_lines(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BODY.format(options="eps: float = 1.0") * 2)
     with pytest.raises(SourceProblem, match=r"norm 'mine' is registered twice in this file, first at line 4") as caught:
@@ -172,7 +172,7 @@ def test_constructors_are_inherited_across_files(imports: str, base: str, packag
     assert {option.line for option in schema.options.values()} == {schema.line}
 
 
-def test_classes_of_other_libraries_bring_no_options(tmp_path: Path) -> None:
+def test_classes_of_other_libraries_add_no_options(tmp_path: Path) -> None:
     """A base in torch or the standard library, one that is nowhere, and one that inherits from itself."""
     (tmp_path / "mine.py").write_text(
         "from torch import nn\nimport nowhere_at_all\nfrom abc import ABC\n"

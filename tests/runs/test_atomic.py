@@ -9,14 +9,14 @@ import pytest
 from loopkit.runs.atomic import publish_folder, remove_folder, write_json, write_text
 
 
-def test_a_text_is_replaced_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_write_text_leaves_no_partial_file(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "one")
     write_text(tmp_path / "a", "two")
     assert (tmp_path / "a").read_text() == "two"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_json_refuses_what_json_cannot_say_and_keeps_the_old_file(tmp_path: Path) -> None:
+def test_invalid_json_keeps_the_old_file(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"x": 1.5})
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
@@ -33,7 +33,7 @@ def test_publishing_replaces_a_folder_of_the_same_name(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
 
 
-def test_removing_spares_what_a_link_points_to(tmp_path: Path) -> None:
+def test_remove_folder_keeps_link_targets(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
     (tmp_path / "doomed").mkdir()

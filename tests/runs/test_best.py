@@ -16,24 +16,24 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    ("figure", "depth", "found"),
+    ("figure", "depth", "expected"),
     [("loss", None, (4, 2.0)), ("loss", 8, (8, 2.5)), ("state_norm.mean", None, (4, 7.5))],
 )
-def test_the_figure_is_that_of_the_deepest_trained_depth(figure: str, depth: int | None, found: tuple) -> None:
-    assert figure_of(ROWS, figure, depth) == found
+def test_default_depth_is_the_deepest_trained(figure: str, depth: int | None, expected: tuple) -> None:
+    assert figure_of(ROWS, figure, depth) == expected
     assert figure_of([ROWS[2]], "loss", None) == (8, 2.5)
 
 
 @pytest.mark.parametrize(
-    ("figure", "depth", "said"),
+    ("figure", "depth", "message"),
     [("lose", None, "no number 'lose' at depth 4; loss, state_norm"), ("loss", 2, "depths evaluated are 1, 4, 8")],
 )
-def test_what_was_not_evaluated_is_named(figure: str, depth: int | None, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_missing_figure_is_named(figure: str, depth: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         figure_of(ROWS, figure, depth)
 
 
-def test_less_or_more_is_better_and_the_older_stays_where_they_are_equal() -> None:
+def test_better_depends_on_goal_and_ties_keep_older() -> None:
     old, less, other = BestFigure(1, "loss", 4, 2.0), BestFigure(2, "loss", 4, 1.0), BestFigure(2, "loss", 8, 9.0)
     assert better(less, None, "max")
     assert better(less, old, "min")
@@ -42,7 +42,7 @@ def test_less_or_more_is_better_and_the_older_stays_where_they_are_equal() -> No
     assert better(other, old, "min")  # another depth is another figure
 
 
-def test_a_mark_counts_only_for_its_figure_its_past_and_a_checkpoint_that_is_there(tmp_path: Path) -> None:
+def test_best_requires_figure_past_and_checkpoint(tmp_path: Path) -> None:
     assert read_best(tmp_path, "loss", 9) is None
     mark = BestFigure(6, "loss", 4, 2.0)
     write_best(tmp_path, mark)

@@ -28,14 +28,14 @@ def save(folder: Path, step: int, keep: int = 2, besides: tuple[int, ...] = ()) 
     return path
 
 
-def test_the_newest_stay_and_are_named_by_step(tmp_path: Path) -> None:
+def test_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         save(tmp_path, step)
     assert [(c.step, c.path.name) for c in checkpoints(tmp_path)] == [(20, "step-00000020"), (30, "step-00000030")]
     assert newest_checkpoint(tmp_path) == (checkpoints(tmp_path)[-1], [])
 
 
-def test_a_half_written_checkpoint_does_not_exist(tmp_path: Path) -> None:
+def test_partial_checkpoint_does_not_count(tmp_path: Path) -> None:
     save(tmp_path, 10)
     (begin_checkpoint(tmp_path, 20) / "weights").write_text("half")
     assert newest_checkpoint(tmp_path)[0].step == 10
@@ -55,7 +55,7 @@ def test_a_half_written_checkpoint_does_not_exist(tmp_path: Path) -> None:
         (lambda path: (path / "manifest.json").write_text('{"format": 99, "files": {}}'), "format 99"),
     ],
 )
-def test_damage_is_named_and_an_older_one_serves(tmp_path: Path, damage: object, named: str) -> None:
+def test_damaged_checkpoint_falls_back_to_older(tmp_path: Path, damage: object, named: str) -> None:
     save(tmp_path, 10)
     path = save(tmp_path, 20)
     damage(path)  # type: ignore[operator]
@@ -68,15 +68,15 @@ def test_damage_is_named_and_an_older_one_serves(tmp_path: Path, damage: object,
         checkpoints(tmp_path)[-1].check()
 
 
-def test_none_at_all_is_an_error_and_so_is_none_whole(tmp_path: Path) -> None:
+def test_no_complete_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointProblem, match=r"there is no checkpoint in .*--name"):
         newest_checkpoint(tmp_path / "absent")
     (save(tmp_path, 10) / "weights").unlink()
-    with pytest.raises(CheckpointProblem, match=r"no checkpoint is whole: .*weights is missing"):
+    with pytest.raises(CheckpointProblem, match=r"no checkpoint is complete: .*weights is missing"):
         newest_checkpoint(tmp_path)
 
 
-def test_damaged_newer_ones_do_not_push_out_whole_ones(tmp_path: Path) -> None:
+def test_damaged_newer_checkpoints_are_not_counted(tmp_path: Path) -> None:
     save(tmp_path, 10)
     (save(tmp_path, 20) / "weights").unlink()
     save(tmp_path, 12, keep=1)  # resumed from 10
@@ -85,13 +85,13 @@ def test_damaged_newer_ones_do_not_push_out_whole_ones(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path) == (checkpoints(tmp_path)[-1], [])
 
 
-def test_some_stay_whatever_their_age(tmp_path: Path) -> None:
+def test_named_steps_are_kept_at_any_age(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
         save(tmp_path, step, keep=1, besides=(20,))
     assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [20, 40]
 
 
-def test_a_checkpoint_loses_its_name_before_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_renames_before_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(path: Path) -> None:
         assert path.name.startswith(".")
         raise KeyboardInterrupt
@@ -107,7 +107,7 @@ def test_a_checkpoint_loses_its_name_before_its_files(tmp_path: Path, monkeypatc
     assert not list(tmp_path.glob(".step-*"))  # what was left over is gone
 
 
-def test_every_bit_of_the_manifest_counts(tmp_path: Path) -> None:
+def test_any_changed_bit_of_the_manifest_is_detected(tmp_path: Path) -> None:
     save(tmp_path, 10)
     path = save(tmp_path, 20) / "manifest.json"
     written = path.read_bytes()
@@ -121,7 +121,7 @@ def test_every_bit_of_the_manifest_counts(tmp_path: Path) -> None:
 
 
 def rewrite(checkpoint: Path, old: str, new: str) -> None:
-    """Change a manifest as somebody would who knows how it is made; the first ones had no checksum of their own."""
+    """Change a manifest consistently with its checksum; the first manifests did not have one."""
     listed = json.loads((checkpoint / "manifest.json").read_text().replace(old, new))
     del listed["sha256"]
     write_json(checkpoint / "manifest.json", listed)
@@ -142,7 +142,7 @@ def test_a_manifest_cannot_point_outside_of_its_folder(tmp_path: Path) -> None:
     assert "lies outside of the checkpoint" in str(checkpoints(tmp_path)[0].problem())
 
 
-def test_a_file_that_came_later_is_no_part_of_it(tmp_path: Path) -> None:
+def test_later_file_is_not_part_of_the_checkpoint(tmp_path: Path) -> None:
     path = save(tmp_path, 10)
     (path / "objective.safetensors").write_text("smuggled in")
     (checkpoint,) = checkpoints(tmp_path)

@@ -17,7 +17,7 @@ def make(root: Path, name: str, age: float) -> RunFolder:
     return run
 
 
-def test_an_existing_folder_is_refused_naming_both_ways_out(tmp_path: Path) -> None:
+def test_existing_folder_is_rejected_with_two_remedies(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "runs" / "mini").create()
     assert run.checkpoints.is_dir()
     (run.path / "note").write_text("mine")
@@ -46,17 +46,17 @@ def test_without_a_name_the_newest_is_taken(tmp_path: Path) -> None:
     assert RunFolder.open(None, tmp_path).name == "a"
 
 
-def test_names_come_from_the_recipe_and_what_was_set() -> None:
+def test_names_derive_from_recipe_and_overrides() -> None:
     assert run_name("wikitext_44m_raw-mini") == "wikitext_44m_raw-mini"
     assert run_name("wikitext_44m_raw", "0123456789ab") == "wikitext_44m_raw-01234567"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", ".hidden"])
-def test_names_that_are_no_folder_are_refused(name: str) -> None:
+def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="--name"):
         check_name(name)
 
 
 @pytest.mark.parametrize("name", ["a", "raw-seed101", "v1.2", "_x"])
-def test_ordinary_names_pass(name: str) -> None:
+def test_ordinary_names_are_accepted(name: str) -> None:
     assert check_name(name) == name

@@ -24,7 +24,7 @@ with held(RunFolder(Path(sys.argv[1]))):
 """
 
 
-def test_a_locked_run_is_refused_until_its_process_ends(tmp_path: Path) -> None:
+def test_locked_run_is_rejected_until_released(tmp_path: Path) -> None:
     first = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
     assert first.stdout.readline() == "held\n"

@@ -23,20 +23,20 @@ def test_lines_are_appended_and_read(tmp_path: Path) -> None:
     assert read_metrics(path)[2]["ce"] == [None, 0.3]
 
 
-def test_a_line_is_readable_before_the_log_is_closed(tmp_path: Path) -> None:
+def test_line_is_readable_before_the_log_closes(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "m") as log:
         log.write({"step": 1})
         assert read_metrics(tmp_path / "m") == [{"step": 1}]
 
 
-def test_cutting_drops_later_steps_and_a_line_that_was_cut_off(tmp_path: Path) -> None:
+def test_cut_drops_later_steps_and_partial_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, range(1, 6))
-    whole = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(whole) + b'{"step": 6, "lo')
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines) + b'{"step": 6, "lo')
     assert len(read_metrics(path)) == 5
     cut_metrics(path, 3)
-    assert path.read_bytes() == b"".join(whole[:3])
+    assert path.read_bytes() == b"".join(lines[:3])
     cut_metrics(tmp_path / "absent", 3)
 
 
@@ -46,12 +46,12 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         read_metrics(tmp_path / "m")
 
 
-def test_not_a_number_is_refused(tmp_path: Path) -> None:
+def test_nan_is_rejected(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "m") as log, pytest.raises(ValueError, match="not JSON compliant"):
         log.write({"loss": float("nan")})
 
 
-def test_events_stand_apart_and_are_cut_with_the_steps_they_belong_to(tmp_path: Path) -> None:
+def test_events_are_cut_with_their_steps(tmp_path: Path) -> None:
     path = tmp_path / "m"
     skip, back = {"step": 4, "event": "x"}, {"step": 7, "event": "x", "to_step": 5}
     with MetricsLog(path) as log:

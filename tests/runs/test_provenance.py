@@ -9,7 +9,7 @@ from loopkit.runs.atomic import write_json
 from loopkit.runs.provenance import describe, end_session, machine, origins, read_provenance, versions
 
 
-def test_a_record_holds_versions_machine_and_the_command(tmp_path: Path) -> None:
+def test_record_has_versions_machine_and_command(tmp_path: Path) -> None:
     record = describe(
         recipe="r", recipe_hash="abc", components={}, torch={"device": "cpu"}, command=["loopkit", "train"]
     )
@@ -31,9 +31,9 @@ def test_absent_packages_are_left_out() -> None:
 
 def test_components_are_traced_to_their_package() -> None:
     specs = [Spec("schedule", "fixed", {"loops": 2}), Spec("lr", "cosine")]
-    found = origins(specs)
-    assert set(found) == {"schedule fixed", "lr cosine"}
-    assert all(origin.startswith("loopkit") for origin in found.values())
+    result = origins(specs)
+    assert set(result) == {"schedule fixed", "lr cosine"}
+    assert all(origin.startswith("loopkit") for origin in result.values())
 
 
 def test_the_machine_is_that_of_this_process() -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint knows who brings its components, and says so where one is missing."""
+"""A checkpoint records the providers of its components, and messages name those that are missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.registry.test_catalog import SOURCE, install
 
 
 def written(folder: Path, **options: object) -> tuple[Path, Checkpoint, Recipe]:
-    """What a run with a readout of a plugin leaves, as far as it is looked at here."""
+    """The files of a run with a readout of a plugin that these tests read."""
     recipe = load_recipe("wikitext_44m_raw", overrides=["model.readout=loud"], **options)  # type: ignore[arg-type]
     file = folder / "resolved.yaml"
     file.write_text(recipe.to_yaml())
@@ -63,7 +63,7 @@ def test_other_problems_stay_as_they_are(tmp_path: Path) -> None:
         load_resolved(file, checkpoint, ["model.readout=rwa"])
 
 
-def test_a_run_is_read_although_a_new_one_would_be_refused(tmp_path: Path) -> None:
+def test_saved_recipe_skips_new_checks(tmp_path: Path) -> None:
     """Runs made before a check existed can still be evaluated."""
     values = dict(load_recipe("wikitext_44m_raw", ["smoke"]).values)
     values["train"] = values["train"] | {"deepspeed": {"zero_optimisation": {"stage": 2}}}
@@ -80,7 +80,7 @@ def test_a_run_is_read_although_a_new_one_would_be_refused(tmp_path: Path) -> No
 
 
 def test_a_changed_plugin_file_is_warned_about(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    """A file that was moved is the same file; another content is told, with both hashes, and where the old one is."""
+    """A moved file is unchanged; other content is reported with both hashes and the place of the saved copy."""
     plugin = tmp_path / "loud.py"
     plugin.write_text(SOURCE.format(name="loud"))
     file, checkpoint, _ = written(tmp_path, plugins=[plugin])
@@ -92,9 +92,9 @@ def test_a_changed_plugin_file_is_warned_about(tmp_path: Path, recwarn: pytest.W
     (tmp_path / "plugins").mkdir()
     with pytest.warns(
         UserWarning, match=r"readout loud: trained with .*loud.py \(sha256 \w{12}\), now .*sha256"
-    ) as told:
+    ) as warned:
         load_resolved(file, checkpoint)
-    assert f"the files of training are in {tmp_path / 'plugins'}" in str(told[0].message)
+    assert f"the files of training are in {tmp_path / 'plugins'}" in str(warned[0].message)
     plugin.unlink()
     with pytest.raises(RecipeError, match=r"put the file back, .* --plugins; the files of training are in"):
         load_resolved(file, checkpoint)
@@ -152,5 +152,5 @@ def test_a_changed_package_is_warned_about(
     catalog.cache_clear()
     specs = list(recipe.specs.values())
     own = {name: "loopkit 0.0.1" for name, origin in origins(specs).items() if origin.startswith("loopkit")}
-    found = changed_components(own | {"readout loud": recorded}, specs)
-    assert [change.partition(":")[0] for change in found] == (["readout loud"] if changed else [])
+    changes = changed_components(own | {"readout loud": recorded}, specs)
+    assert [change.partition(":")[0] for change in changes] == (["readout loud"] if changed else [])

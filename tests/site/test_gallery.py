@@ -22,8 +22,8 @@ from docs.site.gallery import (
     study_page,
 )
 from docs.site.gallery.small_plot import depth_line, loop_bars
-from loopkit.report.difference import difference
-from loopkit.report.pages.markdown import cell, code, printed, prose, table
+from loopkit.recipe.difference import experiment_differences
+from loopkit.report.pages.markdown import cell, code, printed, prose, recipe_value, table
 
 STUDY = """study: 1
 title: A study
@@ -97,7 +97,7 @@ def test_difference_treats_a_new_type_as_one_change() -> None:
         "train": {"steps": 5, "lr": {"type": "cosine", "peak": 1e-3}, "new": True},
         "kept": [1, 2],
     }
-    assert [(c.key, c.before, c.after) for c in difference(parent, child)] == [
+    assert [(c.key, *map(recipe_value, c.values)) for c in experiment_differences(parent, child)] == [
         ("train.steps", "4", "5"),
         ("train.lr", "{type: constant, peak: 0.001}", "{type: cosine, peak: 0.001}"),
         ("train.new", "", "true"),
@@ -106,7 +106,7 @@ def test_difference_treats_a_new_type_as_one_change() -> None:
 
 def test_equal_recipes_have_no_difference(root: Path) -> None:
     values = entry_of(root).recipe.values
-    assert difference(values, values) == []
+    assert experiment_differences(values, values) == []
 
 
 def test_recipe_without_evidence_is_validated(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Study files: the shipped one, and what is said of faulty ones."""
+"""Study files: the shipped one, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_runs_of_a_profile(tmp_path: Path) -> None:
 def test_run_entry_contains_the_training_curve(tmp_path: Path) -> None:
     run = next(planned_runs(load_study(write(tmp_path, BASE)), "smoke", (), (), tmp_path))
     run.folder.create()
-    made = {"parameters": {"unique": 9}, "machine": {}, "packages": {}}
-    run.folder.provenance.write_text(json.dumps(made))
+    facts = {"parameters": {"unique": 9}, "machine": {}, "packages": {}}
+    run.folder.provenance.write_text(json.dumps(facts))
     lines = [{"step": n, "loss": 4.0 / n, "loops": 2 * n, "tokens": 8 * n, "step_s": 0.5} for n in (1, 2)]
     run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     entry = run_entry(run, {"evaluation": {"depths": []}})
@@ -73,7 +73,7 @@ def test_run_entry_contains_the_training_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("claims:", "clams:", "did you mean 'claims'"),
         ("arm: b", "arm: c", "the study has no arm 'c'"),
@@ -87,9 +87,9 @@ def test_run_entry_contains_the_training_curve(tmp_path: Path) -> None:
         ("study: 1", "study: 2", "must be 1"),
     ],
 )
-def test_a_faulty_study_is_refused_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_faulty_study_is_refused_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in BASE
-    with pytest.raises(RecipeError, match=said) as caught:
+    with pytest.raises(RecipeError, match=message) as caught:
         load_study(write(tmp_path, BASE.replace(old, new, 1)))
     assert caught.value.problems[0].origin.line > 0
 

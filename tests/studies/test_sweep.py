@@ -1,4 +1,4 @@
-"""Sweeps that run: what is missing is trained, what failed is told, what is done is left alone."""
+"""Running sweeps: missing points are trained, failures reported, and finished points skipped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 class Training:
-    """Stands for ``loopkit train``: writes what a run leaves, and ends as it is told to.
+    """Replace ``loopkit train``: write the files of a run and end with a given exit code.
 
     Args:
         codes: Exit codes by run; 0 if it is not named.
@@ -75,12 +75,12 @@ def test_every_point_is_trained_once(recipe: Path, monkeypatch: pytest.MonkeyPat
 def test_failed_run_is_reported_and_retried(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = sweep(recipe).points[1].name
     Training(monkeypatch, {bad: 3})
-    said: list[str] = []
-    result = run_sweep(sweep(recipe), said.append)
+    messages: list[str] = []
+    result = run_sweep(sweep(recipe), messages.append)
     assert [row["status"] for row in result["points"]] == ["finished", "failed, exit code 3", "finished", "finished"]
-    assert f"[2/4] training {bad} ended with exit code 3" in said
+    assert f"[2/4] training {bad} ended with exit code 3" in messages
     again = Training(monkeypatch)
-    assert {row["status"] for row in run_sweep(sweep(recipe), said.append)["points"]} == {"finished"}
+    assert {row["status"] for row in run_sweep(sweep(recipe), messages.append)["points"]} == {"finished"}
     assert again.calls == [(bad, True)]
 
 
@@ -110,7 +110,7 @@ def test_a_folder_of_something_else_is_never_touched(recipe: Path, monkeypatch: 
     run.folder.provenance.unlink()
     with pytest.raises((ValueError, OSError)):
         run_sweep(sweep(recipe), lambda text: None)
-    assert training.calls == []  # said before hours are spent
+    assert training.calls == []  # reported before training starts
     assert (run.folder.path / "notes.txt").read_text() == "mine"
 
 

@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(recipe: Maker, whole
     for step in (0, 6, 8):
         shutil.rmtree(folder.checkpoint(step))
     before = folder.metrics.read_bytes()
-    with pytest.raises(CheckpointProblem, match=r"no checkpoint is whole: .*weights\.safetensors is missing"):
+    with pytest.raises(CheckpointProblem, match=r"no checkpoint is complete: .*weights\.safetensors is missing"):
         fit(recipe(), tmp_path / "hurt", resume=True)
     assert folder.metrics.read_bytes() == before
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from docs.site.gallery.evidence import Evidence, StudyFile, evidence_of, rank
 from loopkit.recipe import Recipe, RecipeError, load_recipe, problems_of
+from loopkit.recipe.difference import Difference, experiment_differences
 from loopkit.recipe.layers import find, load_layers
 from loopkit.recipe.node import Origin
 from loopkit.recipe.read import read_file
-from loopkit.report.difference import Change, difference
 
 VALIDATED = "validated"
 ABSENT = "none"
@@ -56,7 +56,7 @@ class RecipeEntry:
     text: str
     profiles: tuple[str, ...]
     parent: str | None
-    changes: tuple[Change, ...] | None
+    changes: tuple[Difference, ...] | None
     problems: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     cost: Cost = field(default_factory=Cost)
@@ -114,10 +114,10 @@ def read_entry(path: Path, studies: Iterable[StudyFile], cost: Cost | None = Non
     )
 
 
-def _changes(recipe: Recipe, path: Path, parent: str) -> tuple[Change, ...] | None:
+def _changes(recipe: Recipe, path: Path, parent: str) -> tuple[Difference, ...] | None:
     file, _ = find(parent, path.parent, Origin(path.name))
     try:
         parent_recipe = load_recipe(file)
     except RecipeError:  # a parent may leave required values to its children
         return None
-    return tuple(difference(parent_recipe.values, recipe.values))
+    return tuple(experiment_differences(parent_recipe.values, recipe.values))

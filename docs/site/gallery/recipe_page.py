@@ -15,7 +15,7 @@ from docs.site.gallery.results import (
     runs_table,
 )
 from loopkit.registry.kinds import KINDS
-from loopkit.report.pages.markdown import code, folded, link, paper_link, prose, table
+from loopkit.report.pages.markdown import code, folded, link, paper_link, prose, recipe_value, table
 from loopkit.report.plots.curve import describe_curves
 
 MAX_ROWS = 16
@@ -92,7 +92,7 @@ def _changes(entry: RecipeEntry, pages: frozenset[str]) -> str:
         return f"{parent} is not a complete recipe, so the two cannot be compared; the text of the recipe is below."
     if not entry.changes:
         return f"Only its description differs from {parent}."
-    values = [[_relative_paths(text, entry) for text in (change.before, change.after)] for change in entry.changes]
+    values = [[_relative_paths(recipe_value(value), entry) for value in change.values] for change in entry.changes]
     rows = [(f"`{change.key}`", *map(_value, pair)) for change, pair in zip(entry.changes, values, strict=True)]
     return f"Differences from {parent}, both resolved:\n\n" + table(("key", "parent", "this recipe"), rows)
 

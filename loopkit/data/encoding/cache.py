@@ -23,9 +23,9 @@ from typing import Any
 from loopkit.components.source import DataWarning
 from loopkit.errors import FileError, UserError, file_errors
 from loopkit.runs.atomic import publish_folder, remove_folder
+from loopkit.runs.manifest import MANIFEST, find_damage, list_files
 
 FORMAT = 1
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,7 @@ def _build(shelf: Path, name: str, build: Callable[[Path], dict[str, Any]], remo
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Write a manifest: facts, and the sizes and SHA-256 of the files of a folder."""
-    files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(folder.iterdir())}
-    body = {"format": FORMAT, "facts": facts, "files": files}
+    body = {"format": FORMAT, "facts": facts, "files": list_files(folder)}
     text = json.dumps(body | {"sha256": _body_sha256(body)}, indent=1)
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
@@ -134,14 +133,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{MANIFEST}: {error}") from error
     if stated != _body_sha256(body):
         raise Damaged(f"{MANIFEST}: its checksum differs")
-    for name, expected in body["files"].items():
-        file = folder / name
-        if not file.is_file():
-            raise Damaged(f"{name} is missing")
-        if file.stat().st_size != expected["size"]:
-            raise Damaged(f"{name} has {file.stat().st_size} bytes, not {expected['size']}")
-        if _sha256(file) != expected["sha256"]:
-            raise Damaged(f"{name}: its checksum differs")
+    if damage := find_damage(folder, body["files"]):
+        raise Damaged(damage)
     facts: dict[str, Any] = body["facts"]
     return facts
 
@@ -154,11 +147,6 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 def _body_sha256(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @contextmanager

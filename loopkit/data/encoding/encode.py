@@ -80,7 +80,7 @@ def _fit_tokenizer(spec: Spec, source_spec: Spec, source: Source, root: Path, pr
 
 
 def _fit_texts(source: Source, name: str, split: str, tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield the text to fit on: as it is encoded, or each document separately."""
+    """Yield the text to fit on, in the parts in which it is encoded or by document."""
     documents = _check_documents(source.documents(split), name)
     if not tokenizer.fit_joins:
         yield from (document.text for document in documents)

@@ -222,8 +222,8 @@ class TokenStore:
         pieces = int(np.searchsorted(boundaries, limit, side="right")) - 1
         if pieces == 0:
             raise UserError(
-                f"evaluate.max_tokens: {limit} tokens are less than the first piece of text with known word count; "
-                f"set at least {boundaries[1]}"
+                f"evaluate.max_tokens: {limit} is less than the tokens of the first piece of text with a known word "
+                f"count; set at least {boundaries[1]}"
             )
         return self.mark(pieces)
 

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def editor_schema(catalog: Catalog) -> Json:
-    """The JSON Schema (draft 7) of a recipe.
+    """Return the JSON Schema (draft 7) of a recipe.
 
     Args:
         catalog: The components to offer, installed plugins included.
@@ -45,7 +45,7 @@ def editor_schema(catalog: Catalog) -> Json:
 
 def _section(schema: Schema) -> Json:
     properties = {name: _option(option) for name, option in schema.options.items()}
-    whole: Json = {
+    full: Json = {
         "type": "object",
         "description": schema.summary,
         "properties": properties,
@@ -55,7 +55,7 @@ def _section(schema: Schema) -> Json:
     short: list[Json] = [{"enum": list(words)}] if words else []
     if schema.short:
         short.append(properties[schema.short])
-    return {"anyOf": [whole, *short], "description": schema.summary} if short else whole
+    return {"anyOf": [full, *short], "description": schema.summary} if short else full
 
 
 def _component(schema: Schema) -> Json:
@@ -65,7 +65,7 @@ def _component(schema: Schema) -> Json:
 
 
 def _kind(kind: str, schemas: list[Schema]) -> Json:
-    """What fills a slot: a name, a bare number for a component's first option, or a map; a map without ``type``
+    """Return what fills a slot: a name, a bare number for a component's first option, or a map; a map without ``type``
     refines."""
     names = sorted({schema.name for schema in schemas})
     words = [{"const": schema.name, "description": schema.summary} for schema in schemas]

@@ -17,7 +17,7 @@ COLUMN = 60
 
 
 def scaffold(parent: Recipe, extends: str, plugins: Sequence[str] = ()) -> str:
-    """The text of a recipe that changes nothing of its parent yet.
+    """Return the text of a recipe that changes nothing of its parent yet.
 
     Args:
         parent: Resolved.
@@ -47,11 +47,11 @@ def _commented(lines: Iterator[str] | list[str]) -> list[str]:
 def _options(
     parent: Recipe, schema: Schema, values: Mapping[str, Any], path: tuple[str, ...], indent: str
 ) -> Iterator[str]:
-    """One line for each option that has a value, with its meaning; parts are written below their name."""
+    """Yield a line for each option that has a value, with its meaning; parts are written below their name."""
     for name, option in schema.options.items():
         value, place = values.get(name), (*path, name)
         if value is None and name in schema.traits.get("exactly_one", ()):
-            continue  # beside the one in force, another would be an error
+            continue  # a second alternative would be an error
         inner = _schema(parent, option, place)
         if inner is None or not isinstance(value, Mapping):
             yield _explained(_one_line(indent, name, value), option)
@@ -63,7 +63,7 @@ def _options(
 
 
 def _schema(parent: Recipe, option: Option, place: tuple[str, ...]) -> Schema | None:
-    """What describes the map at a place: a section of the format, or the component chosen there."""
+    """Return what describes the map at a place: a section of the format, or the component chosen there."""
     if isinstance(option.annotation, SectionRef):
         return format_sections()[option.annotation.name]
     if isinstance(option.annotation, Slot) and place in parent.specs:
@@ -72,7 +72,7 @@ def _schema(parent: Recipe, option: Option, place: tuple[str, ...]) -> Schema | 
 
 
 def _one_line(indent: str, name: str, value: Any) -> str:
-    """A value on one line; JSON is YAML too, and has a short form of lists, maps and ends of line."""
+    """Return a value on one line; JSON is YAML too, and has a short form of lists, maps and ends of line."""
     if isinstance(value, dict | list) or (isinstance(value, str) and "\n" in value):
         return f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}"
     return indent + yaml_text({name: value}).replace("\n  ", " ").rstrip("\n")

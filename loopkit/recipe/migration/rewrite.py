@@ -11,7 +11,7 @@ from loopkit.errors import file_errors
 from loopkit.recipe.layers import Layers, load_layers
 from loopkit.recipe.merge import Merger
 from loopkit.recipe.migration.renames import Replacement
-from loopkit.recipe.node import FORMAT, Node, Problem, RecipeError
+from loopkit.recipe.node import FORMAT, Node, Problem, RecipeError, nested
 from loopkit.recipe.recipe import ROOT, compose, format_sections, with_plugins
 from loopkit.recipe.sweep import present_key
 from loopkit.registry.catalog import catalog
@@ -83,9 +83,7 @@ def _swept_replacements(layers: Layers, key: str, values: Node) -> Iterator[Repl
         yield Replacement(values.origin, (key, new))
     merger = Merger(catalog(), format_sections())
     for item in values.value:
-        node = item
-        for part in reversed(key.split(".")):
-            node = Node({part: node}, item.origin)
+        node = nested(item, key.split("."))
         composed: Node | None = None
         for layer in (*layers.bodies, node):
             merger.replaced.clear()

@@ -1,7 +1,7 @@
-"""Combinations that cannot work, refused before anything runs, each with the nearest setting that does.
+"""Reject combinations that cannot work before anything runs, each with the nearest setting that works.
 
-No component is named here: what a component needs, provides or lacks is data in its registration. ``SETTINGS`` is
-the one table of what the trainer's settings take away.
+No component is named here: its registration states what it needs, provides or lacks. ``SETTINGS`` lists the
+capabilities that settings of the trainer remove.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from loopkit.plural import plural
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
-from loopkit.recipe.node import Origin, Path, Problem
+from loopkit.recipe.node import Origin, Path, Problem, value_at
 from loopkit.recipe.resolve import Resolver, UnknownKey
 from loopkit.recipe.validation.deepspeed import OWNED_KEYS, unknown_keys, wrong_values
 from loopkit.registry.schema import Schema
@@ -19,11 +20,11 @@ from loopkit.registry.schema import Schema
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of the recipe that takes a capability away.
+    """A value of the recipe that removes a capability.
 
     Args:
         path: The key.
-        value: The value at fault.
+        value: The value.
         lacks: The capability that is then missing.
         why: The reason.
         remedy: The nearest setting that works.
@@ -50,14 +51,14 @@ SETTINGS = (
         (*ZERO, "stage"),
         3,
         "whole_matrices",
-        "ZeRO-3 cuts every matrix into parts that its optimizer never sees together",
+        "ZeRO-3 cuts every matrix into parts, and its optimizer has one part at a time",
         "set train.deepspeed.zero_optimization.stage to 2, 1 or 0",
     ),
     Setting(
         (*ZERO, "round_robin_gradients"),
         True,
         "whole_matrices",
-        "round_robin_gradients deals the matrices of a group out in another order",
+        "round_robin_gradients changes the order of the matrices of a group",
         "set train.deepspeed.zero_optimization.round_robin_gradients to false",
     ),
     Setting(
@@ -68,7 +69,7 @@ SETTINGS = (
         "set train.deepspeed.zero_optimization.parameter_alignment to false",
     ),
 )
-"""Everything the trainer provides unless one of these settings is in force."""
+"""Settings that remove a capability of the trainer."""
 
 PROVIDED_BY_TRAINER = frozenset({"double_backward", "autocast", "whole_matrices", "streams"})
 
@@ -77,15 +78,9 @@ Rule = Callable[[Resolver, dict[str, Any]], Iterator[Problem]]
 
 
 def check(walk: Resolver, values: dict[str, Any], rules: Iterable[Rule]) -> Iterator[Problem]:
-    """Every combination of a walked recipe that cannot work, by these rules."""
+    """Yield a problem for each combination that cannot work, according to some rules."""
     for rule in rules:
         yield from rule(walk, values)
-
-
-def _at(values: Any, path: Path) -> Any:
-    for key in path:
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
 
 
 def _problem(walk: Resolver, path: Path, message: str, hint: str, *depends: Path) -> Problem:
@@ -105,7 +100,7 @@ def _needs(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         for need in sorted(schema.traits.get("needs", ())):
             who = f"{schema.kind} '{schema.name}' needs {need}"
             for setting in SETTINGS:
-                if setting.lacks == need and _at(values, setting.path) == setting.value:
+                if setting.lacks == need and value_at(values, setting.path) == setting.value:
                     yield _problem(walk, path, f"{who}; {setting.why}", setting.remedy, setting.path)
             for other, lacking in schemas.items():
                 if need in lacking.traits.get("lacks", ()):
@@ -132,27 +127,27 @@ def _most_loops(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    backprop, schedule = _at(values, ("train", "backprop")), walk.specs.get(("train", "schedule"))
+    backprop, schedule = value_at(values, ("train", "backprop")), walk.specs.get(("train", "schedule"))
     option = schedule.schema.traits.get("maximum") if schedule else None
     most = schedule.options.get(option) if schedule and option else None
     if isinstance(backprop, int) and isinstance(most, int) and backprop > most:
         path = ("train", "backprop")
-        message = f"{backprop} loops cannot carry gradient: the schedule runs at most {most}"
+        message = f"{plural(backprop, 'loop')} cannot carry gradient: the schedule runs at most {most}"
         yield _problem(walk, path, message, f"{most} or less, or all", ("train", "schedule", str(option)))
 
 
 def _stopping_gate(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     """Whether a sequence ends in the last loops is not known before they run, so truncation has no fixed place."""
     path, gate = ("train", "backprop"), walk.chosen.get(("model", "gate"))
-    if gate is not None and gate.traits.get("stops") and isinstance(backprop := _at(values, path), int):
+    if gate is not None and gate.traits.get("stops") and isinstance(backprop := value_at(values, path), int):
         message = f"gate '{gate.name}' may end a sequence in any loop, so all loops must carry gradient, not {backprop}"
         yield _problem(walk, path, message, "all", ("model", "gate"))
 
 
 def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """Sequences of unequal depth share one pass, whose number of loops is that of the deepest."""
+    """Yield problems for ``loops_per: sequence``, where one pass has the number of loops of its deepest sequence."""
     path = ("train", "loops_per")
-    if _at(values, path) == "sequence":
+    if value_at(values, path) == "sequence":
         for place, schema in walk.chosen.items():
             if place[0] in ("model", "objective") and schema.traits.get("uses_total"):
                 who = f"{schema.kind} '{schema.name}' at {'.'.join(place)}"
@@ -161,7 +156,7 @@ def _loops_per(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    batch, micro = _at(values, ("train", "batch")), _at(values, ("train", "micro_batch"))
+    batch, micro = value_at(values, ("train", "batch")), value_at(values, ("train", "micro_batch"))
     if isinstance(batch, int) and isinstance(micro, int) and batch % micro:
         path = ("train", "micro_batch")
         fits = max(size for size in range(1, micro + 1) if batch % size == 0)
@@ -172,7 +167,7 @@ def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 def _depths(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path = ("evaluate", "depths")
-    depths = _at(values, path)
+    depths = value_at(values, path)
     if depths is not None:
         try:
             parse_depths(str(depths))
@@ -181,7 +176,7 @@ def _depths(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _deepspeed(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """Keys that loopkit writes, keys that DeepSpeed does not read, and values that it refuses."""
+    """Yield problems for keys that loopkit writes, unknown DeepSpeed keys, and values that DeepSpeed refuses."""
     path = ("train", "deepspeed")
     node = walk.maps.get(path)
     if node is None:
@@ -189,13 +184,13 @@ def _deepspeed(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     for key in sorted(set(node.value) & set(OWNED_KEYS)):
         origin, why = node.value[key].origin, "loopkit writes this key itself"
         yield Problem(origin, (*path, key), why, f"set {OWNED_KEYS[key]} instead", ((*path, key),))
-    walk.unknown += [UnknownKey(*found) for found in unknown_keys(node, path) if found[1] not in OWNED_KEYS]
+    walk.unknown += [UnknownKey(*entry) for entry in unknown_keys(node, path) if entry[1] not in OWNED_KEYS]
     for place, item, why in wrong_values(node, path):
         yield Problem(item.origin, place, why, "", (place,))
 
 
 def _figures(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """Tasks and probes whose figures would stand under one name."""
+    """Yield a problem for each pair of tasks or probes with figures of the same name."""
     owners: dict[str, Path] = {}
     for path, schema in walk.chosen.items():
         if path[:2] in (("evaluate", "tasks"), ("evaluate", "probes")):
@@ -208,12 +203,12 @@ def _figures(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path, length = ("evaluate", "stride"), ("data", "length")
-    stride, window = _at(values, path), _at(values, length)
+    stride, window = value_at(values, path), value_at(values, length)
     source = walk.chosen.get(("data", "source"))
     cut = (
         source is not None
         and source.traits.get("layout") == "stream"
-        and _at(values, ("evaluate", "protocol")) == "non_overlapping"
+        and value_at(values, ("evaluate", "protocol")) == "non_overlapping"
     )
     if cut and isinstance(stride, int) and isinstance(window, int) and stride > window:
         message = f"{stride} is more than data.length, which is {window}: tokens between windows would not be scored"
@@ -221,22 +216,22 @@ def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _best(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """A figure or a depth that no evaluation during training has."""
+    """Yield a problem for a figure or a depth that no evaluation during training has."""
     place = ("train", "checkpoint", "best")
-    figure, depth = _at(values, (*place, "figure")), _at(values, (*place, "depth"))
+    figure, depth = value_at(values, (*place, "figure")), value_at(values, (*place, "depth"))
     if not isinstance(figure, str):
         return
-    asked = {
+    measurements = {
         path: schema
         for path, schema in walk.chosen.items()
         if path[:2] in (("evaluate", "tasks"), ("evaluate", "probes"))
     }
-    known = set().union(*(schema.traits.get("figures", ()) for schema in asked.values()))
-    declared = all("figures" in schema.traits for schema in asked.values())
-    if declared and figure.partition(".")[0] not in known:
-        hint = f"figures: {', '.join(sorted(known)) or 'none, as evaluate has neither tasks nor probes'}"
+    figures = set().union(*(schema.traits.get("figures", ()) for schema in measurements.values()))
+    declared = all("figures" in schema.traits for schema in measurements.values())
+    if declared and figure.partition(".")[0] not in figures:
+        hint = f"figures: {', '.join(sorted(figures)) or 'none, as evaluate has neither tasks nor probes'}"
         yield _problem(walk, (*place, "figure"), f"nothing under evaluate measures {figure!r}", hint, ("evaluate",))
-    depths = _at(values, ("evaluate", "depths"))
+    depths = value_at(values, ("evaluate", "depths"))
     if isinstance(depth, int) and depths is not None and depth not in _depths_in(str(depths)):
         message = f"{depth} is not among evaluate.depths, which is {depths}"
         yield _problem(walk, (*place, "depth"), message, "add it there", ("evaluate", "depths"))
@@ -250,7 +245,7 @@ def _depths_in(text: str) -> list[int]:
 
 
 def _input(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    """A model whose logits cannot depend on what it reads."""
+    """Yield a problem if the logits of a model cannot depend on its input."""
     start, path = ("model", "start"), ("model", "injection")
     ends, types = [walk.chosen.get(start), walk.chosen.get(path)], [(*start, "type"), (*path, "type")]
     if all(end is not None and end.traits.get("ignores_input") for end in ends) and not _reads_tokens(walk):
@@ -259,7 +254,7 @@ def _input(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _reads_tokens(walk: Resolver) -> bool:
-    """Whether a component of the model may read the tokens themselves."""
+    """Check whether a component of the model may read the tokens themselves."""
     for path, spec in walk.specs.items():
         if path[0] == "model" and "vocabulary" in spec.schema.wiring:
             option = spec.schema.traits.get("reads_tokens")

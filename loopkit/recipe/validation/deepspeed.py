@@ -49,18 +49,18 @@ WORDS = {"integer": "an integer", "number": "a number", "boolean": "true or fals
 
 @cache
 def deepspeed_keys() -> Section:
-    """The keys of the top level, each with what it accepts: ``keys`` of a section, ``types``, ``enum`` and bounds."""
+    """Return the top-level keys with what each accepts: ``keys`` of a section, ``types``, ``enum`` and bounds."""
     keys: Section = json.loads(TABLE.read_text(encoding="utf-8"))["keys"]
     return keys
 
 
 def unknown_keys(node: Node, path: Path) -> Iterator[tuple[Path, str, Node, Schema]]:
-    """Keys that DeepSpeed does not read, at every level: path of the map, key, value, and the options of that map."""
+    """Yield unknown keys at every level: path of the map, key, value, and the options of the map."""
     yield from _unknown(node, path, {"keys": deepspeed_keys()})
 
 
 def wrong_values(node: Node, path: Path) -> Iterator[tuple[Path, Node, str]]:
-    """Values that DeepSpeed refuses: path, value, and what is wrong."""
+    """Yield values that DeepSpeed refuses: path, value, and what is wrong."""
     yield from _wrong(node, path, {"keys": deepspeed_keys()})
 
 

@@ -11,7 +11,7 @@ from loopkit.registry.schema import SectionRef, SlotMap
 
 
 def package_cautions(recipe: Recipe, *, besides: Collection[str] = ()) -> Iterator[str]:
-    """One line for each component, of other kinds than ``besides``, that lacks a package: its key, and what to do."""
+    """Yield key and remedy of each component with a missing package, except for kinds in ``besides``."""
     for path, spec in recipe.specs.items():
         if spec.kind not in besides and (what := what_is_missing(spec.schema)) is not None:
             yield f"{'.'.join(path)}: {what}{_without(path)}"
@@ -32,7 +32,7 @@ def require_packages(recipe: Recipe, *, besides: Collection[str] = ()) -> None:
 
 
 def _without(path: Path) -> str:
-    """How a recipe does without the component at a key, where it can."""
+    """Return how a recipe does without the component at a key, where it can."""
     sections, section = format_sections(), "Sections"
     for place, key in enumerate(path[:-1]):
         option = sections[section].options.get(key)

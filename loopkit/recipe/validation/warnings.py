@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
+from loopkit.plural import plural
 from loopkit.recipe.recipe import Recipe
 
 
 def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
-    """One line for each setting that cannot take effect: its key, why, and what to do.
+    """Yield a line for each setting that cannot take effect: its key, why, and what to do.
 
     Args:
         recipe: The resolved recipe.
         examples: Training sequences of an epoch; None uses the limit of the source, if it has one.
     """
     examples = _examples(recipe) if examples is None else examples
-    if (steps := _steps(recipe, examples)) is not None:
+    if (steps := recipe.train.num_steps(examples, recipe.data.length)) is not None:
         yield from _lengths(recipe, steps)
     batch = recipe.train.batch
     if examples is not None and examples < batch:
-        why = f"an epoch has {examples:,} sequences, so a step of {batch:,} reads some of them twice"
+        why = f"an epoch has {plural(examples, 'sequence')}, so a step of {batch:,} reads some of them twice"
         yield f"train.batch: {why}; set a smaller batch, or give more data"
     yield from _one_loop(recipe)
     yield from _weights(recipe)
@@ -39,46 +39,34 @@ def _examples(recipe: Recipe) -> int | None:
     return most if isinstance(most, int) else None
 
 
-def _steps(recipe: Recipe, examples: int | None) -> int | None:
-    """Optimizer steps of the run, as ``training.length`` counts them; None where only the data can tell."""
-    train = recipe.train
-    if train.steps is not None:
-        return train.steps
-    if train.tokens is not None:
-        return max(math.ceil(train.tokens / (train.batch * recipe.data.length)), 1)
-    if train.epochs is not None and examples is not None:
-        return max(math.ceil(train.epochs * examples / train.batch), 1)
-    return None
-
-
 def _lengths(recipe: Recipe, steps: int) -> Iterator[str]:
-    """Lengths in optimizer steps that do not fit into the run."""
+    """Yield lengths in optimizer steps that do not fit into the run."""
     for path, spec in recipe.specs.items():
         key = ".".join(path)
         names = sorted(spec.schema.traits.get("lengths", ()))
         lengths = {name: _in_steps(spec.options.get(name), steps) for name in names}
-        known = {name: length for name, length in lengths.items() if length}
-        if too_long := {name: length for name, length in known.items() if length > steps}:
+        positive = {name: length for name, length in lengths.items() if length}
+        if too_long := {name: length for name, length in positive.items() if length > steps}:
             for name, length in too_long.items():
-                why = f"{length:,.0f} steps reach past the end of the run, which has {steps:,}"
+                why = f"{plural(round(length), 'step')} reach past the end of the run, which has {steps:,}"
                 yield f"{key}.{name}: {why}; {_SHORTER}"
-        elif sum(known.values()) > steps:
-            what = " and ".join(known)
-            yield f"{key}: {what} take {sum(known.values()):,.0f} steps of a run of {steps:,}; {_SHORTER}"
+        elif sum(positive.values()) > steps:
+            what = " and ".join(positive)
+            yield f"{key}: {what} take {sum(positive.values()):,.0f} steps of a run of {steps:,}; {_SHORTER}"
 
 
 _SHORTER = "shorten it, or give it as a share of the run such as 0.1"
 
 
 def _in_steps(length: Any, steps: int) -> float:
-    """A length in steps: a whole number is one already, a fraction a share of the run."""
+    """Return a length in steps: a whole number is one already, a fraction a share of the run."""
     if isinstance(length, int) and not isinstance(length, bool):
         return length
     return length * steps if isinstance(length, float) else 0
 
 
 def _one_loop(recipe: Recipe) -> Iterator[str]:
-    """Exit rules where every sequence has the same, only exit."""
+    """Yield exit rules without effect because every sequence has one exit only."""
     schedule = recipe.train.schedule
     if schedule.options.get(schedule.schema.traits.get("maximum", "")) != 1:
         return

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loopkit.recipe.difference import experiment_differences
 from loopkit.recipe.read import read_file
 from loopkit.recipe.recipe import completed_values
 from loopkit.report.compare import compare
-from loopkit.report.difference import flow, variation
 from loopkit.report.numbers import ABSENT, format_amount, format_count
+from loopkit.report.pages.markdown import flow, recipe_value
 from loopkit.report.pages.page import Block, Heading, Plot, TableBlock, TextBlock, to_html, to_markdown
 from loopkit.report.plots.compare import plot_comparison, plot_losses
 from loopkit.report.record import Record, read_record
@@ -180,7 +181,10 @@ def _setting(value: Any) -> str:
 
 def _recipes(records: Sequence[Record], recipes: Sequence[Json]) -> Iterator[Block]:
     yield Heading("Recipe differences")
-    rows = {f"`{key.key}`": [_code(value) or "absent" for value in key.values] for key in variation(recipes)}
+    rows = {
+        f"`{change.key}`": [_code(recipe_value(value)) or "absent" for value in change.values]
+        for change in experiment_differences(*recipes)
+    }
     if rows:
         yield TextBlock("Keys of the resolved recipes whose values differ.")
         yield _side_by_side(records, rows, is_text=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from loopkit.recipe.difference import ABSENT
 
 
 def cell(text: str) -> str:
@@ -52,6 +54,24 @@ def folded(summary: str, body: str) -> str:
 def literal(value: Any) -> str:
     """Format a value in the syntax of recipes."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def flow(value: Any) -> str:
+    """Format a value as YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    return value if isinstance(value, str) and value.replace("_", "").isalnum() else literal(value)
+
+
+def recipe_value(value: Any) -> str:
+    """Format a value as a recipe writes it; empty if the recipe does not have the key."""
+    if value is ABSENT:
+        return ""
+    if isinstance(value, Mapping) and set(value) == {"type"}:
+        return str(value["type"])
+    return flow(value) if isinstance(value, Mapping) else literal(value)
 
 
 def printed(value: Any) -> str:

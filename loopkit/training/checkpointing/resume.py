@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from loopkit.errors import UserError
+from loopkit.recipe.difference import Difference, differences
+from loopkit.recipe.node import Path
 from loopkit.registry import Spec
 from loopkit.runs.plugin_files import changed_components
-
-Path = tuple[str, ...]
 
 FREE: tuple[Path, ...] = (
     ("train", "steps"),
@@ -36,24 +36,9 @@ COMPUTED: tuple[Path, ...] = (
 )
 """Values that change how the same numbers are computed: allowed, but later numbers differ by rounding."""
 
-ABSENT = object()
-
 
 class OtherRecipe(UserError):
     """The recipe is not the one that the run was made with."""
-
-
-def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[Path, tuple[Any, Any]]:
-    """Return every leaf in which two resolved recipes differ, with both values."""
-    return dict(_differences(saved, current, ()))
-
-
-def _differences(saved: Any, current: Any, path: Path) -> Iterator[tuple[Path, tuple[Any, Any]]]:
-    if isinstance(saved, Mapping) and isinstance(current, Mapping):
-        for key in dict.fromkeys([*saved, *current]):
-            yield from _differences(saved.get(key, ABSENT), current.get(key, ABSENT), (*path, key))
-    elif saved != current:
-        yield path, (saved, current)
 
 
 def check_same(saved: Mapping[str, Any], current: Mapping[str, Any], *, by_content: Collection[Path] = ()) -> list[str]:
@@ -70,20 +55,20 @@ def check_same(saved: Mapping[str, Any], current: Mapping[str, Any], *, by_conte
     Raises:
         OtherRecipe: If anything else changed; the message lists the differences.
     """
-    changes = {path: pair for path, pair in differences(saved, current).items() if not _under(path, by_content)}
-    refused = {path: pair for path, pair in changes.items() if not _under(path, FREE + COMPUTED)}
-    # one draw for each micro-step: another micro-batch is another experiment
-    if ("train", "micro_batch") in changes and current["train"]["loops_per"] == "micro_step":
-        refused[("train", "micro_batch")] = changes["train", "micro_batch"]
-    if refused:
-        lines = "\n".join(_format_change(path, *pair) for path, pair in refused.items())
+    changes = [change for change in differences(saved, current) if not _under(change.path, by_content)]
+    computed = COMPUTED
+    if current["train"]["loops_per"] == "micro_step":
+        # one draw for each micro-step: another micro-batch is another experiment
+        computed = tuple(path for path in COMPUTED if path != ("train", "micro_batch"))
+    if refused := [change for change in changes if not _under(change.path, FREE + computed)]:
+        lines = "\n".join(map(_format_change, refused))
         raise OtherRecipe(
             "this is not the recipe that the run was made with:\n"
             f"{lines}\n"
             "--resume accepts changes to steps, evaluation and trackers; "
             "give another experiment another name with --name"
         )
-    return [_format_change(path, *pair) for path, pair in changes.items() if _under(path, COMPUTED)]
+    return [_format_change(change) for change in changes if _under(change.path, computed)]
 
 
 def check_plugins(recorded: Mapping[str, str], specs: Iterable[Spec], *, accept: bool) -> list[str]:
@@ -114,8 +99,6 @@ def _under(path: Path, roots: Collection[Path]) -> bool:
     return any(path[: len(root)] == root for root in roots)
 
 
-def _format_change(path: Path, saved: Any, current: Any) -> str:
-    def text(value: Any) -> str:
-        return "(absent)" if value is ABSENT else repr(value)
-
-    return f"  {'.'.join(map(str, path))}: {text(saved)} in the run, {text(current)} now"
+def _format_change(change: Difference) -> str:
+    saved, current = change.format_values()
+    return f"  {change.key}: {saved} in the run, {current} now"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from loopkit.errors import UserError
 from loopkit.model import LoopedModel, load_weights
-from loopkit.runs.checkpoint import MANIFEST, WEIGHTS, Checkpoint, newest_checkpoint, step_of
+from loopkit.runs.checkpoint import WEIGHTS, Checkpoint, newest_checkpoint, step_of
 from loopkit.runs.folder import RunFolder
+from loopkit.runs.manifest import MANIFEST
 
 
 def find_weights(path: Path) -> Path:

@@ -148,7 +148,7 @@ def test_prelude_and_coda_have_no_updates(batch: Batch) -> None:
 
 def test_more_loops_than_trained_are_rejected(batch: Batch) -> None:
     assert build().max_depth == LOOPS
-    with pytest.raises(ValueError, match="parameters for 3 loops; 4 were asked for"):
+    with pytest.raises(ValueError, match="parameters for 3 loops and cannot run 4"):
         logits(build(), batch, 4)
     block = build().core.blocks[0]
     t = build().run(batch, Loops.fixed(1))

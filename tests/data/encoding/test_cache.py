@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from loopkit.components.source import DataWarning
-from loopkit.data.encoding.cache import MANIFEST, Damaged, cache_folder, digest, entry, read_manifest
+from loopkit.data.encoding.cache import Damaged, cache_folder, digest, entry, read_manifest
+from loopkit.runs.manifest import MANIFEST
 
 
 class Builder:

@@ -61,7 +61,7 @@ def test_marks_are_prefix_counts(store: TokenStore) -> None:
 
 def test_too_short_prefix_suggests_the_minimum(store: TokenStore) -> None:
     minimum = int(store.boundaries()[1])
-    with pytest.raises(ValueError, match=rf"evaluate\.max_tokens: {minimum - 1} tokens .*set at least {minimum}"):
+    with pytest.raises(ValueError, match=rf"evaluate\.max_tokens: {minimum - 1} .*set at least {minimum}"):
         store.mark_before(minimum - 1)
 
 

@@ -19,7 +19,7 @@ SCHEMA = editor_schema(catalog())
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_valid() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
 
 
@@ -46,9 +46,9 @@ def test_every_recipe_passes(file: Path) -> None:
         "{extends: x}",
     ],
 )
-def test_what_validate_refuses_is_underlined(text: str) -> None:
+def test_schema_rejects_what_validate_rejects(text: str) -> None:
     assert not VALIDATOR.is_valid(yaml.safe_load(text))
 
 
-def test_options_carry_their_meaning() -> None:
+def test_options_have_descriptions() -> None:
     assert "Channels of the state" in SCHEMA["definitions"]["section.ModelConfig"]["properties"]["width"]["description"]

@@ -90,7 +90,7 @@ def test_saved_recipes_are_read_without_warning(old: Path) -> None:
         load_recipe(old, saved=True)
 
 
-def test_saved_values_of_format_1_have_the_same_hash(old: Path) -> None:
+def test_saved_format_1_values_keep_their_hash(old: Path) -> None:
     recipe = load_recipe(old, saved=True)
     saved = old_names(json.loads(json.dumps(recipe.values)))
     assert saved["train"]["optimizer"]["rounds"] == 6
@@ -137,7 +137,7 @@ def old_names(values: dict[str, Any]) -> dict[str, Any]:
         ("evaluate.tasks={addition: {}}", "'addition' is called 'exact_match' since format 2"),
     ],
 )
-def test_an_old_name_is_one_problem_with_a_hint(write: Write, setting: str, hint: str) -> None:
+def test_old_name_is_one_problem_with_hint(write: Write, setting: str, hint: str) -> None:
     with pytest.raises(RecipeError) as caught:
         load_recipe(write(), (), [setting])
     assert [problem.hint for problem in caught.value.problems] == [hint]
@@ -151,7 +151,7 @@ def test_sweeps_of_format_1_use_present_keys(old: Path) -> None:
     assert points[0].overrides == ("train.optimizer.ns_steps=3", 'evaluate.protocol="non_overlapping"')
 
 
-def test_every_rename_leads_to_an_option_that_exists() -> None:
+def test_every_rename_names_an_existing_option() -> None:
     for (kind, name), options in OPTIONS.items():
         schema = format_sections()[name] if kind == "section" else catalog().get(kind, name)
         assert {renamed.key for renamed in options.values()} <= schema.options.keys()

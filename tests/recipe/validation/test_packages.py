@@ -1,4 +1,4 @@
-"""A package that is not installed is warned of before anything runs, and stops a run before it begins."""
+"""A missing package causes a warning during validation, and an error before a run starts."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def mine(write: Write) -> Path:
-    """A recipe with three components that need packages, one of them in a profile alone."""
+def recipe_path(write: Write) -> Path:
+    """A recipe with three components that need packages, one of them only in a profile."""
     write(PLUGIN, "far.py")
     return write(BASE + USED + "profiles: {far: {model: {readout: far}}}\n")
 
@@ -53,8 +53,8 @@ def run(*words: str, code: int = 0) -> str:
 
 
 @pytest.mark.usefixtures("bare")
-def test_validate_warns_of_the_packages_of_every_profile_and_finds_no_problem(mine: Path) -> None:
-    lines = run("validate", str(mine)).splitlines()
+def test_validate_warns_of_missing_packages(recipe_path: Path) -> None:
+    lines = run("validate", str(recipe_path)).splitlines()
     assert lines == [
         "warning: evaluate.tasks.math: task 'math' needs the package math_verify, which is not installed: "
         "pip install 'loopkit[eval]', or leave it out with --set evaluate.tasks.math=false",
@@ -64,58 +64,58 @@ def test_validate_warns_of_the_packages_of_every_profile_and_finds_no_problem(mi
         "installed: pip install 'far-away>=2'",
         "1 recipe, no problem",
     ]
-    found = json.loads(run("validate", str(mine), "--json"))
-    assert found["problems"] == []
-    assert [f"warning: {line}" for line in found["cautions"]] == lines[:3]
-    assert "no_such_module" not in run("validate", str(mine), "--set", "seed=3")
-    assert "tracker" not in run("validate", str(mine), "--set", "trackers.mine=false")
+    report = json.loads(run("validate", str(recipe_path), "--json"))
+    assert report["problems"] == []
+    assert [f"warning: {line}" for line in report["cautions"]] == lines[:3]
+    assert "no_such_module" not in run("validate", str(recipe_path), "--set", "seed=3")
+    assert "tracker" not in run("validate", str(recipe_path), "--set", "trackers.mine=false")
 
 
 @pytest.mark.usefixtures("bare")
-def test_plan_warns_too(mine: Path) -> None:
-    assert "warning: trackers.mine: tracker 'tensorboard' needs" in run("plan", str(mine), "--flops", "1e12")
+def test_plan_warns_of_missing_packages(recipe_path: Path) -> None:
+    assert "warning: trackers.mine: tracker 'tensorboard' needs" in run("plan", str(recipe_path), "--flops", "1e12")
 
 
-def test_what_is_installed_is_not_warned_of(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_cause_no_warning(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loopkit.registry.packages.is_installed", lambda module: True)
     write(PLUGIN, "far.py")
     assert "warning" not in run("validate", str(write(BASE + USED)))
 
 
 @pytest.mark.usefixtures("bare")
-def test_a_run_does_not_begin_without_what_it_will_need(mine: Path) -> None:
+def test_run_with_missing_packages_does_not_start(recipe_path: Path) -> None:
     from loopkit.runs import RunFolder
     from loopkit.training.train import train
 
-    recipe = load_recipe(mine)
+    recipe = load_recipe(recipe_path)
     with pytest.raises(MissingPackage, match=r"evaluate\.tasks\.math: .*pip install 'loopkit\[eval\]'"):
-        train(recipe, folder=RunFolder(mine.parent / "run"))
-    assert not (mine.parent / "run").exists()
+        train(recipe, folder=RunFolder(recipe_path.parent / "run"))
+    assert not (recipe_path.parent / "run").exists()
     assert len(list(package_cautions(recipe))) == 2
-    require_packages(load_recipe(mine, (), ["evaluate.tasks.math=false"]), besides=("tracker",))
+    require_packages(load_recipe(recipe_path, (), ["evaluate.tasks.math=false"]), besides=("tracker",))
 
 
-def test_a_component_is_not_built_without_its_packages(mine: Path) -> None:
-    recipe = load_recipe(mine, ["far"])
+def test_component_with_missing_packages_is_not_built(recipe_path: Path) -> None:
+    recipe = load_recipe(recipe_path, ["far"])
     with pytest.raises(MissingPackage, match="readout 'far' needs the packages no_such_module, nor_this_one"):
         recipe.model.readout.build(width=4, max_loops=2)
 
 
-def test_nothing_is_imported_to_find_out() -> None:
+def test_check_imports_nothing() -> None:
     before = set(sys.modules)
     assert is_installed("this")
     assert not is_installed("no_such_module")
     assert set(sys.modules) == before
 
 
-def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_not_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "left_by_a_tracker").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     assert not is_installed("left_by_a_tracker")
 
 
 @pytest.mark.usefixtures("bare")
-def test_show_and_doctor_say_what_is_missing() -> None:
+def test_show_and_doctor_name_missing_packages() -> None:
     needs = "needs: wandb; not installed: wandb; pip install 'loopkit[track]'"
     assert needs in run("show", "tracker/wandb")
     optional = json.loads(run("doctor", "--json"))["optional"]

@@ -20,7 +20,7 @@ def lines(file: Path, *texts: str, examples: int | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (("train.lr.warmup=5",), "train.lr.warmup: 5 steps reach past the end of the run, which has 4"),
         (("train.lr={type: wsd, warmup: 3, cooldown: 2}",), "train.lr: cooldown and warmup take 5 steps of a run of 4"),
@@ -46,19 +46,19 @@ def lines(file: Path, *texts: str, examples: int | None = None) -> list[str]:
         ),
     ],
 )
-def test_settings_without_effect_are_warned_of(write, texts: tuple[str, ...], said: str) -> None:
+def test_settings_without_effect_cause_a_warning(write, texts: tuple[str, ...], message: str) -> None:
     (line,) = lines(write(), *texts)
-    assert said in line
+    assert message in line
 
 
-def test_an_epoch_is_known_when_the_data_is(write) -> None:
+def test_epoch_length_requires_data(write) -> None:
     file = write()
     assert lines(file, "train.epochs=1", "train.lr.warmup=5") == []
     assert "which has 2" in lines(file, "train.epochs=1", "train.lr.warmup=5", examples=8)[0]
     assert "an epoch has 3 sequences" in lines(file, examples=3)[0]
 
 
-def test_settings_with_effect_are_not_warned_of(write) -> None:
+def test_settings_with_effect_cause_no_warning(write) -> None:
     texts = ["train.lr={type: wsd, warmup: 1, cooldown: 3}", "objective.supervision=exit_weighted", "model.gate=linear"]
     assert lines(write(), *texts, examples=4) == []
 
@@ -69,17 +69,17 @@ def test_validate_and_plan_warn(write) -> None:
     result = CliRunner().invoke(main, ["validate", file, *warmup])
     assert result.exit_code == 0
     assert "warning: mine: train.lr.warmup: 5 steps reach past" in result.stderr
-    found = json.loads(CliRunner().invoke(main, ["validate", file, *warmup, "--json"]).stdout)
-    assert found["problems"] == []
-    assert len(found["cautions"]) == 1
+    report = json.loads(CliRunner().invoke(main, ["validate", file, *warmup, "--json"]).stdout)
+    assert report["problems"] == []
+    assert len(report["cautions"]) == 1
     planned = CliRunner().invoke(main, ["plan", file, *warmup, "--flops", "1e12", "--json"])
     assert "warning: train.lr.warmup: 5 steps reach past" in planned.stderr
 
 
 def test_shipped_recipes_have_no_setting_without_effect() -> None:
     files = sorted((ROOT / "recipes").glob("*.yaml"))
-    found = {
+    report = {
         item.name: list(ineffective(item)) for file in files for item in profiles_of(file) if isinstance(item, Recipe)
     }
-    assert len(found) > 100
-    assert {name: said for name, said in found.items() if said} == {}
+    assert len(report) > 100
+    assert {name: message for name, message in report.items() if message} == {}

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from loopkit.cli import main
 from loopkit.recipe import load_recipe
+from loopkit.recipe.difference import experiment_differences
 from loopkit.report import compare, read_record, write_comparison
-from loopkit.report.difference import variation
+from loopkit.report.pages.markdown import recipe_value
 from loopkit.report.plots.compare import draw_comparison, draw_losses
 from loopkit.report.plots.style import PAPER, style
 from loopkit.report.record import Record
@@ -191,9 +192,9 @@ def test_variation_lists_differing_keys() -> None:
         {"seed": 2, "lr": {"type": "constant", "peak": 1}, "kept": 0},
         {"seed": 1, "lr": {"type": "cosine"}, "kept": 0, "new": True},
     ]
-    assert [(change.key, change.values) for change in variation(recipes)] == [
+    assert [(change.key, tuple(map(recipe_value, change.values))) for change in experiment_differences(*recipes)] == [
         ("seed", ("1", "2", "1")),
         ("lr", ("{type: constant, peak: 1}", "{type: constant, peak: 1}", "cosine")),
         ("new", ("", "", "true")),
     ]
-    assert [change.values for change in variation(recipes[:2])] == [("1", "2")]
+    assert [change.values for change in experiment_differences(*recipes[:2])] == [(1, 2)]

@@ -1,4 +1,4 @@
-"""epochs, steps or tokens."""
+"""The number of optimizer steps from epochs, steps or tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from loopkit.data.run_length import num_steps
+from loopkit.recipe.format import TrainConfig
 
 
 @dataclass
@@ -30,4 +30,9 @@ class Train:
     ],
 )
 def test_steps_are_rounded_up(train: Train, expected: int) -> None:
-    assert num_steps(train, num_examples=1000, length=256) == expected  # type: ignore[arg-type]
+    assert TrainConfig.num_steps(train, num_examples=1000, length=256) == expected  # type: ignore[arg-type]
+
+
+def test_epochs_require_a_number_of_examples() -> None:
+    assert TrainConfig.num_steps(Train(epochs=1), None, 256) is None  # type: ignore[arg-type]
+    assert TrainConfig.num_steps(Train(tokens=64 * 256), None, 256) == 1  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def validate_value(node: Node, leaf: Leaf) -> tuple[Any, Any]:
 
 
 def _wrong(value: Any, leaf: Leaf) -> str:
-    """What is wrong with a value; in a map of values of one type, with the first that is not of it."""
+    """Return what is wrong with a value, or with the first value of a map."""
     if isinstance(value, dict) and typing.get_origin(leaf.type) is dict:
         inner = typing.get_args(leaf.type)[1]
         for key, item in value.items():
@@ -62,13 +62,13 @@ def _wrong(value: Any, leaf: Leaf) -> str:
 
 
 def default_values(default: Any, leaf: Leaf) -> tuple[Any, Any]:
-    """A default as plain data, and as the Python value that constructors receive."""
+    """Return a default as plain data, and as the Python value that constructors receive."""
     text = json.dumps(default)
     return json.loads(text), _adapter(leaf.type).validate_json(text, strict=True)
 
 
 def absolute(node: Node, kind: Any) -> Any:
-    """The plain value; where the type is a path, relative ones start at the folder of the file that wrote them."""
+    """Return the plain value; relative paths start at the folder of the file that contains them."""
     if isinstance(node.value, str) and mentions_path(kind) and "\0" not in node.value:
         return str((node.origin.folder / Path(node.value).expanduser()).resolve())
     if isinstance(node.value, list) and mentions_path(kind):
@@ -80,7 +80,7 @@ def absolute(node: Node, kind: Any) -> Any:
 
 @cache
 def mentions_path(kind: Any) -> bool:
-    """Whether a path stands anywhere in a type."""
+    """Check whether a path stands anywhere in a type."""
     return kind is Path or any(mentions_path(part) for part in typing.get_args(kind) if part is not ...)
 
 
