@@ -7,22 +7,38 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 IGNORED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "runs")
 
 
-SEVERAL = """
-import json, sys, traceback
+COMMANDS = """
+import contextlib, json, sys, traceback
+from pathlib import Path
+from unittest import mock
+
+import pytest
 from click.testing import CliRunner
 from loopkit.cli.main import main
-results = [CliRunner().invoke(main, words) for words in json.loads(sys.argv[1])]
-def output(result):
-    unhandled = result.exception is not None and not isinstance(result.exception, SystemExit)
-    return result.output + ("".join(traceback.format_exception(result.exception)) if unhandled else "")
-print(json.dumps([(result.exit_code, output(result)) for result in results]))
+
+def run(program, *words):
+    if program == "pytest":
+        return int(pytest.main(list(words))), ""
+    with mock.patch.object(sys, "argv", [program, *words]):
+        result = CliRunner().invoke(main, words, prog_name=program)
+    error = None if isinstance(result.exception, SystemExit) else result.exception
+    return result.exit_code, result.output + ("".join(traceback.format_exception(error)) if error else "")
+
+commands, results = map(Path, sys.argv[1:])
+done = []
+for folder, words in json.loads(commands.read_text()):
+    with contextlib.chdir(folder):
+        done.append(run(*words))
+results.write_text(json.dumps(done))
 """
+"""Runs ``loopkit`` and ``pytest`` commands one after the other in one process, because starting costs most."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +78,29 @@ class Site:
         for folder in self.folder.glob(f"{package.replace('-', '_')}*"):
             shutil.rmtree(folder)
 
-    def loopkit(self, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run a command."""
-        command = [sys.executable, "-m", "loopkit", *words]
-        return subprocess.run(command, cwd=cwd, env=self.env, capture_output=True, text=True, timeout=600)
+    def run(self, commands: Iterable[tuple[Path, list[str]]]) -> tuple[list[tuple[int, str]], str]:
+        """Run commands in one process.
+
+        Args:
+            commands: For each command, the folder in which it runs and its words, the program first.
+
+        Returns:
+            The exit code and the output of each command, and what the process printed: the output of pytest.
+        """
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        request, response = (self.folder.parent / name for name in ("commands.json", "results.json"))
+        request.write_text(json.dumps([(str(folder), words) for folder, words in commands]))
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", COMMANDS, str(request), str(response)],
+            cwd=self.folder.parent,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [(code, output) for code, output in json.loads(response.read_text())], done.stdout + done.stderr
 
     def several(self, commands: list[list[str]], cwd: Path) -> list[tuple[int, str]]:
-        """Exit code and output of several commands, one after the other in one process, because starting costs most."""
-        words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
-        done = subprocess.run(words, cwd=cwd, env=self.env, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr
-        return [(code, output) for code, output in json.loads(done.stdout)]
+        """Exit code and output of several ``loopkit`` commands in one folder."""
+        return self.run([(cwd, ["loopkit", *words]) for words in commands])[0]
