@@ -42,7 +42,7 @@ def followed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             if command.startswith(("pip install", "cp ", "pytest partial_norm/")):
                 run_waiting()  # the tests of a package import it from its folder, not from where it is installed
             if command.startswith("pip install"):
-                site.install(place / command.split()[-1])
+                site.install_folder(place / command.split()[-1])
             elif command.startswith("cp "):
                 documented.run(command, place)
             else:
