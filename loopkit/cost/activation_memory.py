@@ -21,8 +21,10 @@ from loopkit.model import LoopedModel, on_meta
 
 def fit_saved_bytes(model: LoopedModel, length: int, **options: bool) -> tuple[int, int, int]:
     """Return the bytes saved for backward: constant, per sequence, and per loop of a sequence."""
+    model = on_meta(model)
     k1_b1, k2_b1, k1_b2, k2_b2 = (
-        saved_bytes(model, loops, sequences, length, **options) for loops, sequences in ((1, 1), (2, 1), (1, 2), (2, 2))
+        _saved_bytes(model, loops, sequences, length, **options)
+        for loops, sequences in ((1, 1), (2, 1), (1, 2), (2, 2))
     )
     per_loop = (k2_b2 - k2_b1) - (k1_b2 - k1_b1)
     return 2 * k1_b1 - k1_b2, k1_b2 - k1_b1 - per_loop, per_loop
@@ -47,7 +49,14 @@ def saved_bytes(
         autocast: Whether matrix products run in bf16.
         checkpointing: Whether the core is recomputed.
     """
-    model = on_meta(model).train()
+    return _saved_bytes(on_meta(model), loops, sequences, length, autocast=autocast, checkpointing=checkpointing)
+
+
+def _saved_bytes(
+    model: LoopedModel, loops: int, sequences: int, length: int, *, autocast: bool, checkpointing: bool
+) -> int:
+    """The same of a model that is on ``meta`` and belongs to the caller."""
+    model.train()
     model.checkpointing = checkpointing
     parameters = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
     saved: dict[int, torch.UntypedStorage] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,16 +185,21 @@ def estimate_activations(
     schedule: Schedule,
     checkpointing: bool,
     device: str = "cpu",
+    fit: Callable[..., tuple[int, int, int]] = fit_saved_bytes,
 ) -> Activations:
-    """Estimate the activations of a recipe's deepest step; see ``estimate``."""
+    """Estimate the activations of a recipe's deepest step; see ``estimate``.
+
+    Args:
+        fit: ``fit_saved_bytes``, or a cache of it for several estimates of one model.
+    """
     train, length, total = recipe.train, recipe.data.length, schedule.bounds[1]
     backprop = total if train.backprop == "all" else min(train.backprop, total)
     autocast = train.precision == "bf16_autocast"
     options = {"autocast": autocast}
     try:
-        fixed, per_sequence, per_loop = fit_saved_bytes(model, length, checkpointing=checkpointing, **options)
+        fixed, per_sequence, per_loop = fit(model, length, checkpointing=checkpointing, **options)
         # the activations of one loop exist at a time
-        recomputed = fit_saved_bytes(model, length, checkpointing=False, **options)[2] if checkpointing else 0
+        recomputed = fit(model, length, checkpointing=False, **options)[2] if checkpointing else 0
     except (RuntimeError, NotImplementedError) as error:
         refuse_what_does_not_run(recipe, error)
         problem = f"the memory of this model cannot be estimated, because it does not run on meta: {error}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import torch
 
 from loopkit.components.schedule import Schedule
 from loopkit.components.tokenizer import Tokenizer
+from loopkit.cost.activation_memory import fit_saved_bytes
 from loopkit.cost.available_memory import memory_budget
 from loopkit.cost.cluster import Cluster, Work, layouts
 from loopkit.cost.flops import StepFlops
@@ -65,8 +67,9 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
     zero = recipe.train.deepspeed.get("zero_optimization", {})
     checkpointing = recipe.train.checkpointing
     options = {False, True} if assumptions.cluster else {checkpointing}
+    fit = cache(fit_saved_bytes)  # recomputing needs the bytes without it too
     activations = {
-        option: estimate_activations(model, objective.supervision, recipe, schedule, option, device)
+        option: estimate_activations(model, objective.supervision, recipe, schedule, option, device, fit)
         for option in options
     }
     memory = Memory(

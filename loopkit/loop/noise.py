@@ -73,8 +73,11 @@ def _shift(x: Tensor, bits: int, out: Tensor) -> Tensor:
 def mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser: every output bit depends on every input bit. int64 products wrap.
 
-    In place: fresh memory would cost more than the arithmetic.
+    In place: fresh memory would cost more than the arithmetic. On ``meta`` there is no arithmetic, and each operation
+    would cost a tenth of a millisecond.
     """
+    if x.is_meta:
+        return x
     scratch = torch.empty_like(x)
     x.bitwise_xor_(_shift(x, 30, scratch)).mul_(_MIX_1)
     x.bitwise_xor_(_shift(x, 27, scratch)).mul_(_MIX_2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from loopkit.components.init import InitContext
 from loopkit.errors import UserError
@@ -45,7 +48,7 @@ def build_model(
             f"model.vocabulary: a table of {rows:,} rows cannot hold the {vocabulary:,} tokens of data.tokenizer; "
             f"set it to at least {vocabulary}, or choose the tokenizer that the table was made for"
         )
-    with torch.device("meta"):
+    with torch.device("meta"), _SkipInitMode():
         looped = LoopedModel(model, vocabulary=rows, max_length=max_length, max_loops=max_loops)
     check_registered(looped)
     device = torch.device("cpu" if device is None else device)
@@ -76,6 +79,19 @@ def initialise(model: LoopedModel, *, seed: int, mean_loops: float) -> None:
         mean_loops=float(mean_loops),
     )
     model.section.init.build()(model, scale, torch.Generator().manual_seed(seed))
+
+
+class _SkipInitMode(TorchFunctionMode):
+    """Skip the functions of ``torch.nn.init``: ``meta`` has no values, and some of them import torch's compiler there,
+    which takes seconds."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", None) == nn.init.__name__:
+            tensor = args[0] if args else kwargs["tensor"]
+            if tensor.is_meta:
+                return tensor
+        return function(*args, **kwargs)
 
 
 @torch.no_grad()

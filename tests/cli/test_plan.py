@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
+from loopkit.model import build_model, count_parameters
+from loopkit.recipe import load_recipe
 from tests.cli.test_light import run
 
 
+@cache
 def plan(*words: str) -> dict:
     return json.loads(run("plan", *words, "--json", "--flops", "1e12", "--mfu", "0.5"))
 
 
-def test_published_sizes() -> None:
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("wikitext_44m_raw", 43_933_696),
+        ("wikitext_44m_norm", 43_934_208),
+        ("wikitext_129m_raw", 128_821_248),
+        ("wikitext_129m_norm", 128_822_016),
+    ],
+)
+def test_published_sizes(name: str, size: int) -> None:
+    recipe = load_recipe(name)
+    sizes = {"vocabulary": 20_000, "max_length": recipe.data.length, "max_loops": 4}
+    assert count_parameters(build_model(recipe.model, **sizes, device="meta")).unique == size
+
+
+def test_plan_counts_parameters() -> None:
     assert plan("wikitext_44m_raw")["parameters"]["unique"] == 43_933_696
-    assert plan("wikitext_44m_norm")["parameters"]["unique"] == 43_934_208
-    assert plan("wikitext_129m_raw")["parameters"]["unique"] == 128_821_248
-    assert plan("wikitext_129m_norm")["parameters"]["unique"] == 128_822_016
 
 
 def test_effective_parameters_and_cache_grow_with_depth() -> None:

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from tests.e2e import documented
+from tests.e2e.commands import studies_here
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +36,8 @@ def followed(root: Path, builder: ModuleType, tmp_path_factory: pytest.TempPathF
             for command in documented.commands(block) if block.language == "bash" else ():
                 if command not in done:
                     start = time.perf_counter()
-                    documented.run_here(command, folder)
+                    with studies_here():
+                        documented.run_here(command, folder)
                     print(f"{time.perf_counter() - start:5.1f} s  {command}")
                     done.add(command)
     assert len(done) > 10

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from click.testing import CliRunner
 
@@ -34,3 +40,24 @@ def settings(*values: str) -> list[str]:
 def metrics(run: Path) -> list[dict[str, Any]]:
     """The lines of metrics of a run."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@contextmanager
+def studies_here() -> Iterator[None]:
+    """Train the runs of studies in this process, where a study starts one for each of them."""
+
+    def train(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        words = command[command.index("loopkit") :]
+        with mock.patch.object(sys, "argv", words):
+            result = CliRunner().invoke(main, words[1:], catch_exceptions=False)
+        return subprocess.CompletedProcess(command, result.exit_code)
+
+    with mock.patch("loopkit.studies.runs.subprocess", SimpleNamespace(run=train, DEVNULL=subprocess.DEVNULL)):
+        yield
+
+
+@contextmanager
+def no_plots() -> Iterator[None]:
+    """Draw figures but do not render them, where a later report renders the same figures."""
+    with mock.patch("loopkit.report.plots.style.to_svg", return_value="<svg/>"):
+        yield

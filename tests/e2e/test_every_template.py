@@ -41,8 +41,9 @@ def trained(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, T
         run("new", "plugin", f"my-{kind}", "--kind", kind, "--out", place / "packages")
     site = Site(place / "site" / "installed", root)
     site.install(*(place / "packages" / f"my-{kind}" for kind in KINDS))
-    commands = [["train", f"my_{kind}", *settings(*SMALL), "--name", kind] for kind in KINDS]
-    results = site.several([*commands, ["eval", "exit", "--exit", "my_exit", "--depths", "1-2"]], place)
+    commands = [["loopkit", "train", f"my_{kind}", *settings(*SMALL), "--name", kind] for kind in KINDS]
+    commands.append(["loopkit", "eval", "exit", "--exit", "my_exit", "--depths", "1-2"])
+    results, _ = site.run([(place, words) for words in commands], plots=False)
     code, output = results.pop()
     found = {kind: Trained(place / "runs" / kind, *result) for kind, result in zip(KINDS, results, strict=True)}
     # an exit is named when a run is evaluated, and no recipe has one

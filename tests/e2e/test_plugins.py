@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +41,37 @@ def all_said(site: Site, cwd: Path, *commands: str) -> dict[str, str]:
     return {command: output for command, (_, output) in zip(commands, results, strict=True)}
 
 
+def listings(package: str) -> list[str]:
+    """The commands that list, show, check and plan what a package has."""
+    recipe, components = PACKAGES[package]
+    lists = [f"list {name.partition('/')[0]} --json" for name in components]
+    shows = [f"show {name}" for name in components]
+    return [*lists, *shows, f"validate {recipe}", f"plan {recipe} --profile smoke --json"]
+
+
+def trainings(package: str) -> list[str]:
+    """The commands that train a package's recipe and measure it."""
+    recipe = PACKAGES[package][0]
+    train = f"train {recipe} --profile smoke --set train.steps=2 --name {package}"
+    measure, audit = f"eval runs/{package} --depths 1,2 --json", f"audit runs/{package} --json"
+    return [train, measure, audit, f"audit {recipe} --profile smoke --json"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the commands of all packages run."""
+    return tmp_path_factory.mktemp("plugins")
+
+
+@pytest.fixture(scope="module")
+def output(site: Site, folder: Path) -> dict[str, str]:
+    """What the commands of all packages printed, run in one process."""
+    commands = ["schema", "list recipe", "doctor"]
+    for package in PACKAGES:
+        commands += [*listings(package), *trainings(package)]
+    return all_said(site, folder, *dict.fromkeys(commands))
+
+
 def test_every_package_is_tested(root: Path) -> None:
     assert {path.parent.name for path in (root / "plugins").glob("*/pyproject.toml")} == set(PACKAGES)
 
@@ -60,55 +89,49 @@ def test_loopkit_names_none_of_them(root: Path) -> None:
 
 
 @EACH
-def test_an_installed_package_is_listed_shown_checked_and_planned(site: Site, package: str, tmp_path: Path) -> None:
+def test_an_installed_package_is_listed_shown_checked_and_planned(output: dict[str, str], package: str) -> None:
     recipe, components = PACKAGES[package]
-    lists = {name: f"list {name.partition('/')[0]} --json" for name in components}
-    shows = {name: f"show {name}" for name in components}
-    plan = f"plan {recipe} --profile smoke --json"
-    rest = ("schema", "list recipe", f"validate {recipe}", "doctor", plan)
-    output = all_said(site, tmp_path, *lists.values(), *shows.values(), *rest)
     for component in components:
-        name = component.partition("/")[2]
-        rows = json.loads(output[lists[component]])
+        kind, _, name = component.partition("/")
+        rows = json.loads(output[f"list {kind} --json"])
         assert [row["from"] for row in rows if row["name"] == name] == [f"{package} 0.1.0"]
-        assert f"from: {package} 0.1.0" in output[shows[component]]
+        assert f"from: {package} 0.1.0" in output[f"show {component}"]
         assert f'"{name}"' in output["schema"]
     assert recipe in output["list recipe"]
     assert "no problem" in output[f"validate {recipe}"]
     assert package in output["doctor"]
-    assert json.loads(output[plan])["recipe"] == f"{recipe}-smoke"
+    assert json.loads(output[f"plan {recipe} --profile smoke --json"])["recipe"] == f"{recipe}-smoke"
 
 
 @EACH
-def test_it_trains_and_is_measured_from_its_run_folder(site: Site, package: str, tmp_path: Path) -> None:
-    recipe, components = PACKAGES[package]
-    train = f"train {recipe} --profile smoke --set train.steps=2 --name run"
-    measure, audit = "eval runs/run --depths 1,2 --json", "audit runs/run --json"
-    again = f"audit {recipe} --profile smoke --json"
-    output = all_said(site, tmp_path, train, measure, audit, again)
-    lines = metrics(tmp_path / "runs/run")
-    assert [line["step"] for line in lines] == [1, 2]
-    record = json.loads((tmp_path / "runs/run/provenance.json").read_text())["components"]
+def test_it_trains_and_is_measured_from_its_run_folder(output: dict[str, str], folder: Path, package: str) -> None:
+    components = PACKAGES[package][1]
+    _, measure, audit, again = trainings(package)
+    run = folder / "runs" / package
+    assert [line["step"] for line in metrics(run)] == [1, 2]
+    record = json.loads((run / "provenance.json").read_text())["components"]
     assert {record[name.replace("/", " ")].partition(" (sha256 ")[0] for name in components} == {f"{package} 0.1.0"}
     found = json.loads(output[measure])
     assert [row["depth"] for row in found["depths"]] == [1, 2]
     assert found["core_calls"] == found["batches"] * (3 if package == "loopkit-loopformer" else 2)
     assert json.loads(output[audit])["scale"]["verdict"]
     assert json.loads(output[again])["scale"]["verdict"]
-    if package == "loopkit-lora":  # it has parameters for the four loops that training runs, and no more
-        done = site.loopkit("eval", "runs/run", "--depths", "1-5", cwd=tmp_path)
-        assert done.returncode == 2
-        assert "ask for depths up to 4" in done.stderr
 
 
-@EACH
-def test_its_own_tests_pass_where_it_is_installed(site: Site, root: Path, package: str) -> None:
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(
-        words, cwd=root / "plugins" / package, env=site.env, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+@pytest.mark.usefixtures("output")
+def test_depths_beyond_its_parameters_are_refused(site: Site, folder: Path) -> None:
+    """LoRA has parameters for the four loops that training runs, and no more."""
+    ((code, text),) = site.several([["eval", "runs/loopkit-lora", "--depths", "1-5"]], folder)
+    assert code == 2
+    assert "ask for depths up to 4" in text
+
+
+def test_their_own_tests_pass_where_they_are_installed(site: Site, root: Path) -> None:
+    """One process runs the tests of one package after the other, which saves the start of three pairs of ranks."""
+    words = ["pytest", "-p", "no:cacheprovider", "tests"]
+    results, text = site.run([(root / "plugins" / package, words) for package in PACKAGES])
+    assert [code for code, _ in results] == [0] * len(PACKAGES), text
+    assert text.count(" passed") == len(PACKAGES)
 
 
 def test_what_is_removed_is_gone(root: Path, tmp_path: Path) -> None:
@@ -118,12 +141,10 @@ def test_what_is_removed_is_gone(root: Path, tmp_path: Path) -> None:
     lists = ("list core", "schema", "list recipe")
     assert all("token_routed" in text or "wikitext_mor" in text for text in all_said(site, tmp_path, *lists).values())
     site.remove(package)
-    assert not any(
-        "token_routed" in text or "wikitext_mor" in text for text in all_said(site, tmp_path, *lists).values()
-    )
-    refused = site.several(
-        [["show", "core/token_routed"], ["validate", "wikitext_mor"], ["plan", "wikitext_mor"]], tmp_path
-    )
+    commands = ["show core/token_routed", "validate wikitext_mor", "plan wikitext_mor"]
+    results = site.several([command.split() for command in (*lists, *commands)], tmp_path)
+    listed, refused = results[: len(lists)], results[len(lists) :]
+    assert not any("token_routed" in text or "wikitext_mor" in text or code for code, text in listed)
     assert all(code == 2 and "is called" in text for code, text in refused), refused
 
 

@@ -85,7 +85,11 @@ def test_two_ranks_speak_with_one_voice(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("how", "code", "said"),
-    [("user", 2, "something broke"), ("kill", 137, "rank 1 was killed by SIGKILL")],
+    [
+        # tests/training/distributed/test_rank_errors.py checks the words of one rank without the command line
+        pytest.param("user", 2, "something broke", marks=pytest.mark.slow),
+        ("kill", 137, "rank 1 was killed by SIGKILL"),
+    ],
 )
 def test_what_breaks_one_rank_ends_all_with_its_own_words(folder: Path, how: str, code: int, said: str) -> None:
     options = ("--plugins", "fragile.py", "--set", f"objective.regularizers.fragile={{how: {how}}}")

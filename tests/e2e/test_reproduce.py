@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
+
+from loopkit.cli import main
 
 pytestmark = pytest.mark.e2e
 
 
-def reproduce(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "loopkit", "reproduce", "readout_blind_spot", "--profile", "smoke"]
+def reproduce(place: Path, *words: str) -> Result:
+    """The study in this process, which trains every arm in a process of its own."""
     arms = ["--arm", "raw", "--arm", "norm", "--results", str(place / "found.results.json")]
-    done = subprocess.run(
-        [*command, *arms, *words], cwd=place, capture_output=True, text=True, timeout=600, env=os.environ
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+    with contextlib.chdir(place):
+        result = CliRunner().invoke(main, ["reproduce", "readout_blind_spot", "--profile", "smoke", *arms, *words])
+    assert result.exit_code == 0, result.output
+    return result
 
 
 def test_two_arms_are_run_judged_and_not_run_again(tmp_path: Path) -> None:
