@@ -28,7 +28,10 @@ class Answers:
         """Add a document."""
         in_place = any(target is not None for target in targets)
         if self.in_place not in (None, in_place):
-            raise UserError(f"document {piece.key} has {'' if in_place else 'no '}targets, unlike earlier documents")
+            raise UserError(
+                f"document {piece.key} has {'' if in_place else 'no '}targets, unlike earlier documents; "
+                "give every document targets, or none"
+            )
         self.in_place = in_place
         self.learn += _target_flags(piece, targets, ids) if in_place else _learn_flags(piece, ids)
         if in_place:
@@ -52,7 +55,10 @@ def _learn_flags(piece: TextPiece, ids: list[np.ndarray]) -> bytes:
     """Flag the learned tokens of a document; the first token has no context and is never scored."""
     flags = np.concatenate([np.full(len(tokens), part.learn) for tokens, part in zip(ids, piece.parts, strict=True)])
     if not flags[1:].any():
-        raise UserError(f"document {piece.key} has nothing to learn: no token of its answer follows another token")
+        raise UserError(
+            f"document {piece.key} has nothing to learn: no token of its answer follows another token; remove it, or "
+            "put text before the answer"
+        )
     return flags.tobytes()
 
 
@@ -68,5 +74,5 @@ def _target_flags(piece: TextPiece, targets: list[np.ndarray | None], ids: list[
     pairs = zip(ids, targets, strict=True)
     flags = np.concatenate([np.full(len(tokens), target is not None) for tokens, target in pairs])
     if not flags.any():
-        raise UserError(f"document {piece.key} has nothing to learn: its targets are empty")
+        raise UserError(f"document {piece.key} has nothing to learn: its targets are empty; remove it")
     return flags.tobytes()

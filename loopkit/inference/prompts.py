@@ -57,7 +57,7 @@ def check_prompts(model: LoopedModelProtocol, prompts: Sequence[Ids]) -> None:
         UserError: If a prompt is empty, has a token outside of the vocabulary, or leaves no position for a completion.
     """
     limit = max_positions(model)
-    for number, prompt in enumerate(prompts):
+    for number, prompt in enumerate(prompts, 1):
         if len(prompt) == 0:
             raise UserError(f"prompt {number} has 0 tokens; generation needs at least one")
         if not 0 <= min(prompt) <= max(prompt) < model.vocabulary:

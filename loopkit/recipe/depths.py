@@ -78,8 +78,8 @@ def check_depths(depths: Sequence[int], max_depth: int | None) -> None:
         raise UserError(f"a depth is named more than once in {list(depths)}; name each depth once")
     if max_depth is not None and (beyond := [depth for depth in depths if depth > max_depth]):
         raise UserError(
-            f"depth {min(beyond)} is beyond what this model can run: a component keeps parameters of its own for each "
-            f"loop, and it was built for {max_depth}; ask for depths up to {max_depth}"
+            f"depth {min(beyond)} exceeds {max_depth}: a component of the model has parameters for each loop; "
+            f"use depths up to {max_depth}"
         )
 
 

@@ -97,12 +97,25 @@ def load_layers(recipe: str | Path) -> Layers:
             raise RecipeError([Problem(parent.origin, ("extends",), "must be the path or name of one recipe")])
         file, shown = find(parent.value, parent.origin.folder, parent.origin)
         if file.resolve() in seen:
-            raise RecipeError([Problem(parent.origin, ("extends",), "the recipes extend each other in a circle")])
+            raise RecipeError(
+                [
+                    Problem(
+                        parent.origin,
+                        ("extends",),
+                        f"circular extends: {' -> '.join([*(path.stem for path in seen), file.stem])}",
+                    )
+                ]
+            )
         if not file.exists():
-            raise RecipeError([Problem(parent.origin, ("extends",), f"there is no file {shown}")])
+            raise RecipeError([Problem(parent.origin, ("extends",), f"there is no file {shown}", "check the path")])
     version = FORMAT
     for node, shown in reversed(files):
         if (written := node.value.get("loopkit")) is not None:
+            if isinstance(written.value, int) and written.value > FORMAT:
+                message = (
+                    f"recipe format {written.value} is newer than format {FORMAT}, the newest that this loopkit reads"
+                )
+                raise RecipeError([Problem(written.origin, ("loopkit",), message, "upgrade loopkit")])
             version = 1 if written.value == 1 else FORMAT
         _add(layers, _with_origin(node, format=version) if version != FORMAT else node, shown)
     return layers
@@ -118,13 +131,13 @@ def _add(layers: Layers, node: Node, shown: str) -> None:
     if not isinstance(profiles.value, dict):
         raise RecipeError([Problem(profiles.origin, ("profiles",), "must be a map from name to partial recipe")])
     if len(profiles.value) > MAX_PROFILES:
-        why = f"are {len(profiles.value)}; at most {MAX_PROFILES} are read"
+        why = f"{len(profiles.value)} are defined; at most {MAX_PROFILES} are allowed"
         raise RecipeError([Problem(profiles.origin, ("profiles",), why)])
     for name, part in profiles.value.items():
         if not isinstance(part.value, dict):
             raise RecipeError([Problem(part.origin, ("profiles", name), "must be a map of sections")])
         nested = [
-            Problem(part.value[k].origin, ("profiles", name, k), f"'{k}' has no place in a profile")
+            Problem(part.value[k].origin, ("profiles", name, k), f"'{k}' is not allowed in a profile")
             for k in BESIDE
             if k in part.value
         ]
@@ -158,10 +171,12 @@ def override(text: str) -> Node:
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or len(parts) > 30:
-        raise RecipeError([Problem(origin, (), "an override is written key.path=value", "--set train.lr.peak=1e-3")])
+        raise RecipeError(
+            [Problem(origin, (), "is not of the form key.path=value", "for example --set train.lr.peak=1e-3")]
+        )
     if parts[0] in (*BESIDE, "sweep"):
         raise RecipeError(
-            [Problem(origin, (), f"'{parts[0]}' cannot be set from outside", "use --profile, or write a recipe")]
+            [Problem(origin, (), f"'{parts[0]}' cannot be set with --set", "use --profile, or write a recipe")]
         )
     return nested(read_text(value, origin) if value.strip() else Node("", origin), parts)
 

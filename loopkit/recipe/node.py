@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from loopkit.errors import UserError
+from loopkit.plural import plural
 
 FORMAT = 2
 """Version of the recipe format that this loopkit writes."""
@@ -126,5 +127,5 @@ class RecipeError(UserError):
         )
         lines = [problem.render() for problem in self.problems[:SHOWN]]
         if (more := len(self.problems) - SHOWN) > 0:
-            lines.append(f"... and {more:,} more problems")
+            lines.append(f"... and {plural(more, 'more problem')}")
         super().__init__("\n".join(lines))

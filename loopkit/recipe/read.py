@@ -58,11 +58,11 @@ def read_file(file: Path, shown: str = "") -> Node:
     except IsADirectoryError:
         _refuse(top, "is a folder, not a recipe file")
     except FileNotFoundError:
-        _refuse(top, "there is no such file", "loopkit list recipe")
+        _refuse(top, "there is no such file", "check the path; loopkit list recipe lists the shipped recipes")
     except (OSError, ValueError) as error:
         _refuse(top, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     if len(content) > LARGEST:
-        _refuse(top, f"is longer than {LARGEST:,} bytes, which no recipe is")
+        _refuse(top, f"is longer than {LARGEST:,} bytes", "give a recipe file")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -70,8 +70,8 @@ def read_file(file: Path, shown: str = "") -> Node:
         _refuse(Origin(shown, shown, line), f"is not UTF-8 (byte {error.start})", "save it as UTF-8")
     node = read_text(text, top)
     if not isinstance(node.value, dict):
-        kind = "empty" if node.value is None else f"a {type(node.value).__name__}"
-        _refuse(top, f"a recipe is a map of sections; this file is {kind}", "start with 'loopkit: 2'")
+        contents = "nothing" if node.value is None else "a list" if isinstance(node.value, list) else "a single value"
+        _refuse(top, f"contains {contents}, not a map of sections", "start with 'loopkit: 2'")
     return node
 
 
@@ -91,11 +91,13 @@ def read_text(text: str, origin: Origin) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(filter(None, (error.context, error.problem)))
-        hint = "indent with spaces, not tabs" if "\\t" in what else ""
-        _refuse(reader.at(mark.line if mark else 0), f"is not YAML: {what}", hint)
+        origin = reader.at(mark.line if mark else 0)
+        if "\t" in origin.text[: len(origin.text) - len(origin.text.lstrip())]:
+            _refuse(origin, "is not valid YAML: there is a tab in the indentation", "indent with spaces, not tabs")
+        _refuse(origin, f"is not valid YAML: {what}")
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n")
-        _refuse(reader.at(line), f"is not YAML: character {error.character!r} is not allowed")
+        _refuse(reader.at(line), f"is not valid YAML: character {error.character!r} is not allowed")
 
 
 def _refuse(origin: Origin, message: str, hint: str = "") -> NoReturn:
@@ -135,12 +137,12 @@ class _Reader:
     def value(self, event: yaml.Event, depth: int, origin: Origin | None = None) -> Node:
         here = self.of(event)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            _refuse(here, "anchors and aliases are not used in recipes", "write the value out, or use 'extends'")
+            _refuse(here, "anchors and aliases are not supported", "write the value out, or use 'extends'")
         if (tag := getattr(event, "tag", None)) not in (None, "!"):
-            _refuse(here, f"tags such as {tag!r} are not used in recipes")
+            _refuse(here, f"tags such as {tag!r} are not supported")
         self.left -= 1
         if self.left < 0:
-            _refuse(here, f"has more than {MOST_VALUES:,} values; a recipe is not a table of data")
+            _refuse(here, f"has more than {MOST_VALUES:,} values")
         if depth > DEEPEST:
             _refuse(here, f"is nested more than {DEEPEST} levels deep")
         if isinstance(event, yaml.ScalarEvent):

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from loopkit.recipe import format as recipe_format
-from loopkit.recipe.authoring.describe import describe
+from loopkit.recipe.authoring.describe import describe, format_divisors
 from loopkit.recipe.merge import Merger, default_type
 from loopkit.recipe.migration.renames import hint_for, hint_for_type
 from loopkit.recipe.node import Node, Origin, Path, Problem
@@ -113,10 +113,15 @@ class Resolver:
         meant = [key for key, node in entries.items() if isinstance(node.value, str) and node.value in names]
         if meant:
             self._wrong(
-                entries[meant[0]].origin, (*path, meant[0]), f"no such option of a {kind}", "did you mean 'type'?"
+                entries[meant[0]].origin,
+                (*path, meant[0]),
+                f"{kind} has no option '{meant[0]}'",
+                "did you mean 'type'?",
             )
         else:
-            self._wrong(origin, (*path, "type"), f"say which {kind}: type is missing", f"loopkit list {kind}")
+            self._wrong(
+                origin, (*path, "type"), f"the type of the {kind} is missing", f"choose one of loopkit list {kind}"
+            )
 
     def _options(
         self, schema: Schema, entries: dict[str, Node], path: Path, env: Mapping[str, Known], origin: Origin | None
@@ -157,9 +162,8 @@ class Resolver:
                 return None, None
             return self.section(annotation.name, node, path, env)
         if node is None and option.required:
-            why = "is required"
-            origin = parent or Origin("recipe")
-            self._wrong(origin, path, why, f"{option.doc or option.name} ({describe(annotation)})")
+            doc = f": {option.doc[0].lower()}{option.doc[1:].rstrip('.')}" if option.doc else ""
+            self._wrong(self._written(parent), path, "is required", f"add {describe(annotation)}{doc}")
             return None, None
         self.origins[path] = node.origin if node else Origin("default", str(schema.file), option.line)
         match annotation:
@@ -259,12 +263,16 @@ class Resolver:
             if other is None or not isinstance(other.value, int | float):
                 continue
             if isinstance(bound, Divides):
-                fails, what = other.value % value != 0, "does not divide"
+                fails, what, hint = (
+                    other.value % value != 0,
+                    "does not divide",
+                    f"use {format_divisors(int(other.value))}",
+                )
             else:
-                fails, what = value > other.value, "is more than"
+                fails, what, hint = value > other.value, "is more than", f"use {other.value} or less"
             if fails:
-                message = f"{value} {what} {'.'.join(other.path)}, which is {other.value}"
-                self._wrong(self.origins[path], path, message, depends=(path, other.path))
+                message = f"{value} {what} {'.'.join(other.path)} ({other.value})"
+                self._wrong(self.origins[path], path, message, hint, depends=(path, other.path))
 
     def _alternatives(self, schema: Schema, entries: dict[str, Node], path: Path, origin: Origin | None) -> None:
         group = schema.traits.get("exactly_one", ())
@@ -274,10 +282,16 @@ class Resolver:
         names = ", ".join(group[:-1]) + " and " + group[-1]
         depends = tuple((*path, key) for key in group)
         if not present:
-            self._wrong(origin or Origin("recipe"), path, f"exactly one of {names} is required", depends=depends)
+            self._wrong(self._written(origin), path, f"exactly one of {names} is required", depends=depends)
         else:
             why = f"{' and '.join(present)} exclude each other"
             self._wrong(entries[present[-1]].origin, path, why, f"keep one of {names}", depends)
+
+    def _written(self, origin: Origin | None) -> Origin:
+        """Return a place in the recipe, or its file if the value above is a default."""
+        if origin is not None and origin.layer != "default":
+            return origin
+        return Origin(self.file or "recipe", file=self.file)
 
     def _wrong(self, origin: Origin, path: Path, message: str, hint: str = "", depends: tuple[Path, ...] = ()) -> None:
         self.problems.append(Problem(origin, path, message, hint, depends or (path,)))

@@ -111,7 +111,12 @@ class RootCauses:
         else:
             owner = f"{schema.kind} '{schema.name}'"
         path = (*unknown.path, unknown.key[:80])
-        return Problem(unknown.node.origin, path, f"no such option of {owner}", self._hint(unknown) if hinted else "")
+        return Problem(
+            unknown.node.origin,
+            path,
+            f"{owner} has no option '{unknown.key[:80]}'",
+            self._hint(unknown) if hinted else "",
+        )
 
     def _hint(self, unknown: UnknownKey) -> str:
         if renamed := hint_for(unknown.schema.kind, unknown.schema.name, unknown.key):
@@ -135,7 +140,7 @@ class RootCauses:
         if owners:
             return f"'{unknown.key}' is an option of {unknown.schema.kind} {', '.join(owners)}"
         if places := [".".join(place) for place in self._namesakes(unknown.key) if place[:-1] != unknown.path]:
-            return f"it has its place at {' or '.join(places[:3])}"
+            return f"write it at {' or '.join(places[:3])}"
         return f"options: {', '.join(options[:LISTED]) or 'none'}{', ...' if len(options) > LISTED else ''}"
 
 

@@ -45,6 +45,9 @@ BOUNDS: dict[str, Any] = {
 CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict, "Sequence": list, "Mapping": dict}
 
 
+USE = "; use int, float, bool, str, Path, Literal, list, dict, Factory[...] or a type of pydantic such as PositiveInt"
+
+
 class UnreadableAnnotation(ValueError):
     """An annotation outside of the vocabulary, with its line."""
 
@@ -90,7 +93,7 @@ class AnnotationReader:
                 return self._union(node, self._read(left), self._read(right))
             case ast.Subscript(value=ast.Name(id=base) | ast.Attribute(attr=base), slice=inner):
                 return self._subscript(node, base, inner)
-        raise UnreadableAnnotation(node, "it is not in the vocabulary of option types")
+        raise UnreadableAnnotation(node, f"it is not a type that an option may have{USE}")
 
     def _name(self, node: ast.expr, name: str) -> Any:
         if name in self.aliases:
@@ -101,14 +104,14 @@ class AnnotationReader:
             return TYPES[name]
         if name in CONTAINERS:
             return CONTAINERS[name]
-        raise UnreadableAnnotation(node, f"'{name}' is not in the vocabulary of option types")
+        raise UnreadableAnnotation(node, f"'{name}' is not a type that an option may have{USE}")
 
     def _union(self, node: ast.expr, left: Any, right: Any) -> Any:
         if left is None:
             left, right = right, left
         if isinstance(left, Slot | SectionRef):
             if right is not None:
-                raise UnreadableAnnotation(node, "a slot may be joined with None and nothing else")
+                raise UnreadableAnnotation(node, "a Factory may only be combined with None")
             return replace(left, optional=True)
         return Union[left, right]  # noqa: UP007  (the parts are values here)
 
@@ -125,7 +128,7 @@ class AnnotationReader:
             return self._annotated(node, parts)
         if base in CONTAINERS:
             return self._container(node, base, parts)
-        raise UnreadableAnnotation(node, f"'{base}[...]' is not in the vocabulary of option types")
+        raise UnreadableAnnotation(node, f"'{base}[...]' is not a type that an option may have{USE}")
 
     def _annotated(self, node: ast.expr, parts: list[ast.expr]) -> Any:
         match parts:

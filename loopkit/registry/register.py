@@ -61,7 +61,7 @@ def check_constructor(cls: type, kind: str) -> None:
             # torch's and object's own catch-all constructors take nothing of ours
             if cls.__init__.__module__.startswith("torch."):  # type: ignore[misc]
                 return
-            raise TypeError(f"{where}: {parameter} hides options; name each one")
+            raise TypeError(f"{where}: {parameter} is not allowed; declare each option by name")
         if parameter.annotation is parameter.empty:
             raise TypeError(f"{where}: parameter {parameter.name!r} has no annotation")
         if parameter.kind is parameter.KEYWORD_ONLY:

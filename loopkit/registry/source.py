@@ -46,8 +46,10 @@ def parse(file: Path) -> Module:
     """
     try:
         status = file.stat()
+    except FileNotFoundError:
+        raise SourceProblem(file, 0, "there is no such file; check the path") from None
     except (OSError, ValueError) as error:
-        raise SourceProblem(file, 0, f"cannot be read: {error}") from None
+        raise SourceProblem(file, 0, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return _parse(file, status.st_mtime_ns, status.st_size)
 
 

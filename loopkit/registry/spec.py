@@ -83,7 +83,7 @@ class Use:
 
     def __call__(self, **wiring: Any) -> Any:
         if self.kind is None:
-            raise TypeError(f"use({self.name!r}) stands outside of a registered component's constructor")
+            raise TypeError(f"use({self.name!r}) is only allowed as a default of a registered component's constructor")
         return Spec(self.kind, self.name).build(**wiring)
 
     def __repr__(self) -> str:

@@ -156,7 +156,7 @@ class RunFolder:
             if (path / "resolved.yaml").is_file():
                 return cls(path)
         names = ", ".join(folder.name for folder in cls.all(root)) or "none"
-        raise NoRun(f"there is no run {run}; runs in {root}: {names}")
+        raise NoRun(f"no run is named '{run}'; runs in {root}: {names}")
 
     @classmethod
     def newest(cls, root: Path = Path("runs")) -> RunFolder:
@@ -167,7 +167,7 @@ class RunFolder:
         """
         runs = cls.all(root)
         if not runs:
-            raise NoRun(f"there is no run in {root}; make one with: loopkit train RECIPE")
+            raise NoRun(f"there are no runs in {root}; train one: loopkit train RECIPE")
         return max(runs, key=lambda run: run.written)
 
     @classmethod

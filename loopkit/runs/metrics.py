@@ -110,7 +110,5 @@ def _whole_lines(path: Path) -> list[str]:
         try:
             json.loads(line)
         except json.JSONDecodeError as error:
-            raise UserError(
-                f"{path}:{number}: this line is not JSON ({error.msg}); the file was changed by hand"
-            ) from None
+            raise UserError(f"{path}:{number}: this line is not JSON ({error.msg}); remove the line") from None
     return lines

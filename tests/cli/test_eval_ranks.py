@@ -41,7 +41,7 @@ def test_ranks_get_the_command_line(started: list[tuple[list[str], int, str]]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["yours"], "there is no run yours; runs in runs: mine"),
+        (["yours"], "no run is named 'yours'; runs in runs: mine"),
         (["mine", "--depths", "0"], "depths start at 1"),
         (["mine", "--set", "model.width=3"], "not changed"),
     ],

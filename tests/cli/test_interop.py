@@ -58,7 +58,7 @@ def test_json_output(folder: Path) -> None:
         (["import", "tiny-ouro", "--tokenizer", "byts"], "no tokenizer is called 'byts'"),
         (["import", "tiny-ouro", "--set", "model.width=8"], "config.json determines the model"),
         (["import", "."], "has no config.json"),
-        (["export", "absent", "--out", "back"], "there is no run absent"),
+        (["export", "absent", "--out", "back"], "no run is named 'absent'"),
         (["export", "absent", "--out", "tiny-ouro"], "tiny-ouro already exists"),
         (["export", "absent"], "Missing option '--out'"),
         (["export", "absent", "--to", "gguf", "--out", "back"], "'gguf' is not 'hf'"),

@@ -88,7 +88,7 @@ def test_validate_reports_all_problems(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("loopkit: 2\nextends: wikitext_44m_raw\nmodle: {}\n")
     text = run("validate", str(bad), code=2)
-    assert "bad.yaml:3: modle: no such option of the recipe" in text
+    assert "bad.yaml:3: modle: the recipe has no option 'modle'" in text
     assert "did you mean 'model'" in text
     assert "1 problem" in text
     report = json.loads(run("validate", str(bad), "--json", code=2))

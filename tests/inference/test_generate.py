@@ -116,7 +116,7 @@ def test_positions_limit_prompt_and_completion() -> None:
     results = generate(model, [[1] * 9, [1] * 3], depth=2, max_tokens=100)
     assert [len(item.tokens) for item in results] == [3, 9]
     assert not any(item.finished for item in results)
-    with pytest.raises(ValueError, match=r"prompt 1 has 12 tokens, and the model has 12 positions"):
+    with pytest.raises(ValueError, match=r"prompt 2 has 12 tokens, and the model has 12 positions"):
         generate(model, [[1], [1] * 12], depth=2, max_tokens=1)
     assert len(generate(tiny(position="rope"), [[1] * 20], depth=2, max_tokens=3)[0].tokens) == 3
 
@@ -124,7 +124,7 @@ def test_positions_limit_prompt_and_completion() -> None:
 def test_invalid_prompts_and_options_are_rejected() -> None:
     model = tiny()
     for prompts, options, message in (
-        ([[1], []], {}, "prompt 1 has 0 tokens"),
+        ([[1], []], {}, "prompt 2 has 0 tokens"),
         ([[1, VOCABULARY]], {}, "outside of the vocabulary, 0 to 22"),
         ([[-1]], {}, "outside of the vocabulary"),
         ([[1]], {"depth": 0}, "depth must be at least 1"),

@@ -247,7 +247,7 @@ def test_existing_folder_missing_run_or_step_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match="another folder with --out"):
         export_run(tmp_path / "run", tmp_path / "out")
-    with pytest.raises(NoRun, match="there is no run"):
+    with pytest.raises(NoRun, match="no run is named"):
         export_run(tmp_path / "none", tmp_path / "new")
     with pytest.raises(CheckpointProblem, match="no checkpoint of step 7"):
         export_run(tmp_path / "run", tmp_path / "new", step=7)

@@ -61,7 +61,7 @@ def test_format_writes_runs_as_ranges() -> None:
 
 @pytest.mark.parametrize(
     ("depths", "says"),
-    [([], "no depths"), ([0, 1], "start at 1"), ([2, 2], "more than once"), ([4, 9, 10], "depth 9 is")],
+    [([], "no depths"), ([0, 1], "start at 1"), ([2, 2], "more than once"), ([4, 9, 10], "depth 9 exceeds")],
 )
 def test_depths_beyond_the_model_are_rejected(depths: list[int], says: str) -> None:
     with pytest.raises(ValueError, match=says):

@@ -36,7 +36,7 @@ def test_peak_survives_another_schedule(write) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("train.lr.peek=1", "train.lr.type=cosine"), "train.lr.peek: no such option of lr 'cosine'"),
+        (("train.lr.peek=1", "train.lr.type=cosine"), "train.lr.peek: lr 'cosine' has no option 'peek'"),
         (("seed=1", "seed=2"), "is set twice: 1 by --set seed=1, 2 by --set seed=2"),
         (("train={batch: 8}", "train.batch=4"), "is set twice"),
         (("model.readout=alpha", "model.readout.type=raw"), "has no effect next to --set model.readout"),

@@ -107,7 +107,7 @@ def test_problems_of_all_points_are_reported_together(write: Write) -> None:
 def test_swept_key_cannot_be_overridden(write: Write) -> None:
     with pytest.raises(RecipeError, match=r"sweep\.model\.readout: is also set by --set model\.readout=raw"):
         load_sweep(write(BASE + SWEEP), (), ["model.readout=raw"])
-    with pytest.raises(RecipeError, match="'sweep' cannot be set from outside"):
+    with pytest.raises(RecipeError, match="'sweep' cannot be set with --set"):
         load_recipe(write(BASE), (), ["sweep.seeds=[1]"])
 
 

@@ -86,7 +86,7 @@ def test_unusable_plugin_file_names_the_recipe_line(tmp_path: Path) -> None:
     done = run("validate", str(recipe))
     assert done.exit_code == 2
     assert f"{recipe}:3: plugins: {tmp_path / 'faulty.py'}:11: syntax error" in done.stderr
-    assert f"{recipe}:3: plugins: {tmp_path / 'gone.py'}: cannot be read" in done.stderr
+    assert f"{recipe}:3: plugins: {tmp_path / 'gone.py'}: there is no such file" in done.stderr
 
 
 @pytest.mark.parametrize("where", ["package", "file"])

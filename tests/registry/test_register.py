@@ -57,7 +57,7 @@ def test_use_outside_of_a_slot_is_rejected() -> None:
         class Mine:
             def __init__(self, *, eps: float = use("rmsnorm")) -> None: ...
 
-    with pytest.raises(TypeError, match="stands outside"):
+    with pytest.raises(TypeError, match="is only allowed as a default"):
         Use("rmsnorm")()
 
 

@@ -51,12 +51,12 @@ class Mine(Norm):
     ("options", "message", "line"),
     [
         ("eps", "option 'eps' has no annotation", 6),
-        ("eps: torch.dtype = 1", "'dtype' is not in the vocabulary", 6),
+        ("eps: torch.dtype = 1", "'dtype' is not a type", 6),
         ("eps: float = 2 * 3", "must be a literal", 6),
         ("eps: int = 1, **rest: int", "hides options", 6),
         ("eps: Factory[Nothing]", "no kind has the contract 'Nothing'", 6),
         ("eps: Annotated[int, Odd()]", "not a known bound", 6),
-        ("eps: Elsewhere = 1", "'Elsewhere' is not in the vocabulary", 6),
+        ("eps: Elsewhere = 1", "'Elsewhere' is not a type", 6),
     ],
 )
 def test_unreadable_option_is_reported_with_its_line(tmp_path: Path, options: str, message: str, line: int) -> None:

@@ -30,7 +30,7 @@ def test_runs_are_found_by_path_and_by_name(tmp_path: Path) -> None:
     make(tmp_path, "a", 1)
     assert RunFolder.open(tmp_path / "a").name == "a"
     assert RunFolder.open("a", tmp_path).path == tmp_path / "a"
-    with pytest.raises(NoRun, match=r"no run b; runs in .*: a"):
+    with pytest.raises(NoRun, match=r"no run is named 'b'; runs in .*: a"):
         RunFolder.open("b", tmp_path)
 
 

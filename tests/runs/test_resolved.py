@@ -50,7 +50,7 @@ def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
     assert origin.startswith(f"{plugin} (sha256 ")
     assert load_resolved(file, checkpoint, ["seed=3"]).seed == 3
     plugin.unlink()
-    with pytest.raises(RecipeError, match=r"loud\.py: cannot be read") as caught:
+    with pytest.raises(RecipeError, match=r"loud\.py: there is no such file") as caught:
         load_resolved(file, checkpoint)
     assert "put the file back, or pass its new path with --plugins" in str(caught.value)
 

@@ -23,7 +23,7 @@ def describe(annotation: Annotation) -> str:
         case Leaf(type=kind):
             return describe_type(kind)
         case Slot(kind=kind, optional=optional):
-            article = "an" if kind[0] in "aeio" else "a"
+            article = "an" if kind[0] in "aeio" or kind in ("lr", "mlp") else "a"
             return f"{article} {kind}{' or null' if optional else ''}"
         case SlotList(kind=kind, at_least=least):
             return f"a list{f' of at least {least}' if least else ''}, each entry one {kind}"
@@ -32,6 +32,14 @@ def describe(annotation: Annotation) -> str:
         case SectionRef(name=name):
             return f"a map with the options of {_section_key(name)}"
     return "a map of partial recipes"
+
+
+def format_divisors(number: int) -> str:
+    """List the divisors of a number, the largest one too if there are many: ``1, 2, 4, 8, 16 ... or 256``."""
+    divisors = [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+    if len(divisors) > 6:
+        return f"{', '.join(map(str, divisors[:5]))} ... or {number}"
+    return " or ".join(filter(None, [", ".join(map(str, divisors[:-1])), str(divisors[-1])]))
 
 
 def _section_key(name: str) -> str:
@@ -49,7 +57,8 @@ def describe_type(kind: Any) -> str:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         limits = [_bound(marker) for marker in kind.__metadata__]
-        return " ".join([describe_type(parts[0]), " and ".join(limit for limit in limits if limit)]).strip()
+        text = " ".join([describe_type(parts[0]), " and ".join(limit for limit in limits if limit)]).strip()
+        return text.replace(" and that divides", " that divides")
     if origin in (Union, types.UnionType):
         return " or ".join(describe_type(part) for part in parts)
     if origin is typing.Literal:

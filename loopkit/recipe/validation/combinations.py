@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopkit.plural import plural
+from loopkit.recipe.authoring.describe import format_divisors
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem, value_at
 from loopkit.recipe.resolve import Resolver, UnknownKey
@@ -133,7 +134,7 @@ def _backprop(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     if isinstance(backprop, int) and isinstance(most, int) and backprop > most:
         path = ("train", "backprop")
         message = f"{plural(backprop, 'loop')} cannot carry gradient: the schedule runs at most {most}"
-        yield _problem(walk, path, message, f"{most} or less, or all", ("train", "schedule", str(option)))
+        yield _problem(walk, path, message, f"use {most} or less, or all", ("train", "schedule", str(option)))
 
 
 def _stopping_gate(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
@@ -159,9 +160,12 @@ def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     batch, micro = value_at(values, ("train", "batch")), value_at(values, ("train", "micro_batch"))
     if isinstance(batch, int) and isinstance(micro, int) and batch % micro:
         path = ("train", "micro_batch")
-        fits = max(size for size in range(1, micro + 1) if batch % size == 0)
         yield _problem(
-            walk, path, f"{micro} does not divide train.batch, which is {batch}", f"{fits}", ("train", "batch")
+            walk,
+            path,
+            f"{micro} does not divide train.batch ({batch})",
+            f"use {format_divisors(batch)}",
+            ("train", "batch"),
         )
 
 
@@ -211,8 +215,8 @@ def _stride(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         and value_at(values, ("evaluate", "protocol")) == "non_overlapping"
     )
     if cut and isinstance(stride, int) and isinstance(window, int) and stride > window:
-        message = f"{stride} is more than data.length, which is {window}: tokens between windows would not be scored"
-        yield _problem(walk, path, message, f"{window} or less", length)
+        message = f"{stride} is more than data.length ({window}): tokens between windows would not be scored"
+        yield _problem(walk, path, message, f"use {window} or less", length)
 
 
 def _best(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
