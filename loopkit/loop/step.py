@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from loopkit.loop.batch import PAD
 from loopkit.loop.cache import Cache
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
@@ -41,6 +42,8 @@ class Step:
         keys: ``[B, T]`` int64, a random number for each token in this loop, from which ``Dropout`` draws. It equals
             ``noise.tokens()``, made before compiled code needs it; ``None`` in evaluation.
         within: The pass, without its states; ``None`` outside of one.
+        active: ``[B]`` bool, the sequences whose result is used; ``None``: all. The others have stopped or not started,
+            and are computed because ranks must make the same calls or because they share a tensor.
     """
 
     k: int
@@ -57,6 +60,13 @@ class Step:
     tokens: Tensor | None = None
     keys: Tensor | None = None
     within: Trajectory | None = None
+    active: Tensor | None = None
+
+    @property
+    def counted(self) -> Tensor:
+        """Tokens to count in a ``Tally``, ``[B, T]`` bool: those of active sequences, without padding."""
+        real = self.positions < PAD
+        return real if self.active is None else real & self.active[:, None]
 
     def gate(self, s: Tensor) -> Tensor:
         """Exit-gate logits ``[B, T]`` of any state ``[B, T, *S, D]``, such as one that the core has just computed.

@@ -40,8 +40,8 @@ class Tally(nn.Module):
 
         Args:
             values: ``[B, T, ...]`` or any other shape.
-            counted: bool, of the first dimensions of ``values``: which of them count. Only real tokens should,
-                ``step.positions < PAD``.
+            counted: bool, of the first dimensions of ``values``: which of them count. Those of
+                ``step.counted`` should.
             bins: int64, of the first dimensions too: the bin of each value, 0 to ``size - 1``; ``None``: bin 0.
         """
         counted = _over_last(counted, values).flatten()

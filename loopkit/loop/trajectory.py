@@ -84,7 +84,7 @@ class Trajectory:
         """``c_k``, ``[B, T, *S, D]``: the input of loop ``k + 1``, also after the last loop; raises as ``state``."""
         if k not in self._carried:
             s = self.state(k)
-            self._carried[k] = self.carry(s, k, entering=s)
+            self._carried[k] = self.carry(s, k, entering=s, active=self.active(k))
         return self._carried[k]
 
     def readout(self, k: int, at: int | None = None) -> Tensor:
@@ -111,10 +111,7 @@ class Trajectory:
         return self.model.read(s, k, step, dtype, own_loop)
 
     def logits(self, k: int, at: int | None = None) -> Tensor:
-        """``[B, T, V]`` fp32, also under autocast.
-
-        Not cached, because logits are large. Losses use ``nll``, which never holds all of them.
-        """
+        """``[B, T, V]`` fp32, also under autocast; not cached. Losses use ``nll``, which never holds all of them."""
         return self.model.head(self.readout(k, at))
 
     def active(self, k: int) -> Tensor | None:
@@ -181,16 +178,17 @@ class Trajectory:
         h = self.model.emit(s)
         return self.model.gate(h, lambda: self.read(s, step.k, at, rows=step.rows), step)
 
-    def carry(self, s: Tensor, k: int, *, entering: Tensor) -> Tensor:
+    def carry(self, s: Tensor, k: int, *, entering: Tensor, active: Tensor | None = None) -> Tensor:
         """``c_k`` of ``s_k``; a readout that the carry reads is never that of the last loop.
 
         Args:
             s: ``[B, T, *S, D]``, the state after loop ``k``.
             k: The loop.
             entering: The state that entered the loop.
+            active: ``[B]`` bool, the sequences whose result is used; ``None``: all.
         """
         at = max(self.loops.total, k + 1)
-        return self.model.carry(s, lambda: self.readout(k, at), self.context(k, entering))
+        return self.model.carry(s, lambda: self.readout(k, at), self.context(k, entering, active=active))
 
     def step(self, c: Tensor, k: int | None = None) -> Tensor:
         """Apply the recurrence once more, ``c -> c'``: eager, with math attention, twice differentiable.
@@ -210,7 +208,13 @@ class Trajectory:
         return self.model.run(self.batch, loops, start=self._start, noise_key=(self.noise.seed, self.noise.step))
 
     def context(
-        self, k: int, c: Tensor, *, rows: Tensor | None = None, records: dict[str, Tensor] | None = None
+        self,
+        k: int,
+        c: Tensor,
+        *,
+        rows: Tensor | None = None,
+        records: dict[str, Tensor] | None = None,
+        active: Tensor | None = None,
     ) -> Step:
         """Build the ``Step`` of loop ``k``."""
         noise = self.loop_noise(k)
@@ -232,6 +236,7 @@ class Trajectory:
             tokens=tokens,
             keys=noise.tokens() if self.model.training else None,
             within=self._without_states() if k else None,
+            active=active,
         )
 
     def loop_noise(self, k: int) -> Noise:

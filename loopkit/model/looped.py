@@ -142,7 +142,7 @@ class LoopedModel(nn.Module):
                     if stopping and (ended := self.gate.stop(t, k)) is not None:
                         # later loops still call the core, because every rank must make the same calls
                         rows.finish(ended, k)
-                    c = rows.merge(c, t.carry(s, k, entering=c), k)
+                    c = rows.merge(c, t.carry(s, k, entering=c, active=rows.mask(k)), k)
             if k == loops.total - loops.backprop:
                 c = rows.restore(c, c_0, k)
             if k < loops.total:
@@ -167,7 +167,9 @@ class LoopedModel(nn.Module):
         records: dict[str, Tensor] = {}
         index = rows.at(k)
         entering = c if index is None else c[index]
-        step = t.context(k, entering, rows=index, records=records)
+        mask = rows.mask(k)
+        active = mask if mask is None or index is None else mask[index]
+        step = t.context(k, entering, rows=index, records=records, active=active)
         new = self._inject_and_core(entering, step)
         if index is not None:
             new = rows.merge(s, s.index_copy(0, index, new), k)

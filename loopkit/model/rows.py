@@ -39,6 +39,15 @@ class Rows:
         started = [row for row in range(self.batch) if self.counts is None or k > self.total - self.counts[row]]
         return [row for row in started if row not in self.stopped]
 
+    def mask(self, k: int) -> Tensor | None:
+        """Return the sequences that loop ``k`` computes, ``[B]`` bool; ``None``: all."""
+        active = range(self.batch) if self.counts is None and not self.stopped else self._active(k)
+        if len(active) == self.batch:
+            return None
+        mask = torch.zeros(self.batch, dtype=torch.bool)
+        mask[list(active)] = True
+        return mask.to(self.device)
+
     def at(self, k: int) -> Tensor | None:
         """Sequences that loop ``k`` computes, ``[b]`` int64; ``None``: all.
 
@@ -53,13 +62,10 @@ class Rows:
         return torch.tensor(active or [0], device=self.device)
 
     def merge(self, old: Tensor, new: Tensor, k: int) -> Tensor:
-        """``new`` for the sequences that loop ``k`` computes, ``old`` for the others."""
-        active = range(self.batch) if self.counts is None and not self.stopped else self._active(k)
-        if len(active) == self.batch:
+        """Return ``new`` for the sequences that loop ``k`` computes, ``old`` for the others."""
+        if (mask := self.mask(k)) is None:
             return new
-        mask = torch.zeros(self.batch, dtype=torch.bool)
-        mask[list(active)] = True
-        return torch.where(mask.to(self.device).view(-1, *(1,) * (old.dim() - 1)), new, old)
+        return torch.where(mask.view(-1, *(1,) * (old.dim() - 1)), new, old)
 
     def restore(self, c: Tensor, c_0: Tensor, k: int) -> Tensor:
         """After a prefix without gradient, reset sequences that start after loop ``k`` to ``c_0`` with its gradient."""

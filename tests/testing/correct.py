@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from loopkit.components.carry import Carry
 from loopkit.components.mlp import Mlp
-from loopkit.loop import PAD, Step, Tally
+from loopkit.loop import Step, Tally
 from loopkit.registry import register
 
 
@@ -44,7 +44,7 @@ class PlainScalar(Carry):
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         if self.training:
-            self.seen.add(s.square().flatten(2).mean(dim=-1), step.positions < PAD)
+            self.seen.add(s.square().flatten(2).mean(dim=-1), step.counted)
         return s * (self.factor / self.mean).to(s.dtype)
 
     def update_buffers(self) -> None:

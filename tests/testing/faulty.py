@@ -31,7 +31,7 @@ from loopkit.components.task import Answer, Corpus, Request, Task
 from loopkit.components.tokenizer import Lost
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.components.tracker import RunInfo, Tracker
-from loopkit.loop import PAD, Batch, LoopedModelProtocol, Loops, Step, Tally, Trajectory
+from loopkit.loop import Batch, LoopedModelProtocol, Loops, Step, Tally, Trajectory
 from loopkit.registry import register
 
 
@@ -316,7 +316,7 @@ class LosesState(Carry):
 
     def forward(self, s: Tensor, read: Callable[[], Tensor], step: Step) -> Tensor:
         if self.training:
-            self.seen.add(s.flatten(2).mean(dim=-1), step.positions < PAD)
+            self.seen.add(s.flatten(2).mean(dim=-1), step.counted)
         return s * 0.5 + self.mean.to(s.dtype)
 
     def update_buffers(self) -> None:

@@ -69,8 +69,8 @@ def micro_batch(subject: ComponentUnderTest) -> None:
             padded = _train_alone(subject, TrainingPlan(variant.options, padding=padding))
             cause = "the micro-batch" if first_difference(padded, expected, TOLERANCE) is None else "padding"
             hint = (
-                "buffers: add real tokens to a loopkit.loop.Tally in forward, and set them in update_buffers(); "
-                "losses: return means over the unit that mean_over states, without padding"
+                "buffers: add the tokens of step.counted to a loopkit.loop.Tally in forward, and set them in "
+                "update_buffers(); losses: return means over the unit that mean_over states, without padding"
             )
             raise Violation(f"its state after training depends on {cause}", _format_difference(*difference), hint)
 

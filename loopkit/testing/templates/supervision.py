@@ -38,7 +38,9 @@ class Template(Supervision):
 
     def _weights(self, t: Trajectory, ks: Sequence[int]) -> Tensor:
         """Weights ``[K, B, 1]`` that sum to 1 over the loops of a sequence."""
-        powers_K11 = torch.tensor(ks, dtype=torch.float32, device=t.batch.device)[:, None, None] ** self.power
         active = active_KB1(t, ks)
-        weight = powers_K11.expand(-1, len(t.batch), 1) if active is None else powers_K11 * active
+        if active is None:
+            active = torch.ones(len(ks), len(t.batch), 1, dtype=torch.bool, device=t.batch.device)
+        own_loop = active.cumsum(dim=0)  # a sequence of fewer loops starts later
+        weight = own_loop.float() ** self.power * active
         return weight / weight.sum(dim=0)
