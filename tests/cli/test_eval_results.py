@@ -69,7 +69,7 @@ def test_results_are_printed_before_a_failing_write(failing: str, run: Path, mon
     def fails(*words: Any) -> None:
         raise FileError("run cannot be written: no space left on device; free some space")
 
-    package = "loopkit.evaluation" if failing == "write_result" else "loopkit.report"
+    package = "loopkit.evaluation.evaluate_run" if failing == "write_result" else "loopkit.report"
     monkeypatch.setattr(f"{package}.{failing}", fails)
     result = evaluate(run, "--depths", "1")
     assert result.exit_code == 2
