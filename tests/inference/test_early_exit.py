@@ -35,7 +35,7 @@ def name(exit: Exit) -> str:
 def core_rows(model: LoopedModel) -> Iterator[list[int]]:
     """Sequences in every call of the core, in order."""
     seen: list[int] = []
-    handle = model.core.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    handle = model.core.register_forward_pre_hook(lambda module, arguments: seen.append(len(arguments[0])))
     try:
         yield seen
     finally:
@@ -46,7 +46,7 @@ def core_rows(model: LoopedModel) -> Iterator[list[int]]:
 def head_rows(model: LoopedModel) -> Iterator[list[int]]:
     """Sequences in every call of the head for dense logits."""
     seen: list[int] = []
-    handle = model.head.register_forward_pre_hook(lambda module, given: seen.append(given[0].shape[-3]))
+    handle = model.head.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0].shape[-3]))
     try:
         yield seen
     finally:
@@ -62,8 +62,8 @@ def scores_of_full_pass(model: LoopedModel, rows: Batch, exit: Exit) -> Tensor:
 
 def a_threshold_that_splits(scores: Tensor) -> float:
     """Half-way between two scores, so that rounding moves nobody; some stop before the last loop, some do not."""
-    known = scores[:-1]
-    ordered = known[known.isfinite()].sort().values
+    scores_read = scores[:-1]
+    ordered = scores_read[scores_read.isfinite()].sort().values
     middle = len(ordered) * 2 // 3
     return float(ordered[middle - 1 : middle + 1].mean())
 
@@ -112,9 +112,9 @@ def test_who_has_stopped_is_computed_no_further() -> None:
     for threshold in scores[:-1].flatten().sort().values[:: len(scores) * 6 // 8].tolist():
         with core_rows(model) as core, head_rows(model) as head:
             depth = exit_early(model, rows, LogitMargin(), LOOPS, threshold=threshold).depth
-        wanted = [int((depth >= k).sum()) for k in range(1, int(depth.max()) + 1)]
-        assert core == wanted
-        assert head == wanted, "whoever has stopped is not scored, and nobody is read twice at one loop"
+        expected = [int((depth >= k).sum()) for k in range(1, int(depth.max()) + 1)]
+        assert core == expected
+        assert head == expected, "whoever has stopped is not scored, and nobody is read twice at one loop"
         counted.append(sum(core))
     assert counted == sorted(counted)
     assert counted[0] < counted[-1]

@@ -89,8 +89,8 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
     model.core.register_forward_pre_hook(lambda part, arguments: rows.append(len(arguments[0])))
     ended: list[int] = []
     got = generate(model, PROMPTS, depth=2, max_tokens=[12, 2, 12, 12], eos={end}, done=lambda n, _: ended.append(n))
-    for number, (item, whole, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
-        tokens = list(whole.tokens[:most])
+    for number, (item, unlimited, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
+        tokens = list(unlimited.tokens[:most])
         finished = end in tokens
         tokens = tokens[: tokens.index(end) + 1] if finished else tokens
         assert (item.tokens, item.finished) == (tuple(tokens), finished), number

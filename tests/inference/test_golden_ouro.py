@@ -60,7 +60,10 @@ def built(folder: Path) -> LoopedModel:
     }
     for i in range(sizes["num_hidden_layers"]):
         of, to = f"model.layers.{i}", f"core.blocks.{i}"
-        state |= {f"{to}.{ours}.weight": weights[f"{of}.{theirs}.weight"] for ours, theirs in SUBLAYERS.items()}
+        state |= {
+            f"{to}.{name}.weight": weights[f"{of}.{published_name}.weight"]
+            for name, published_name in SUBLAYERS.items()
+        }
         qkv = [weights[f"{of}.self_attn.{part}_proj.weight"] for part in "qkv"]
         state[f"{to}.attention.qkv.weight"] = torch.cat(qkv)
     model.load_state_dict(state, strict=True)
@@ -81,12 +84,12 @@ def test_greedy_tokens_and_the_logits_that_chose_them(
     model, expected = case
     depth = int(exit[4]) + 1 if exit else steps
     prompts = [expected[f"prompt{i}"].tolist() for i in range(3)]
-    wanted = [expected[f"ut{steps}/{exit}greedy/prompt{i}"].tolist() for i in range(3)]
+    expected_tokens = [expected[f"ut{steps}/{exit}greedy/prompt{i}"].tolist() for i in range(3)]
     seen: list[Tensor] = []
     handle = model.head.register_forward_hook(lambda part, arguments, logits: seen.append(logits))
     batch = generate(model, prompts, depth=depth, max_tokens=12)
     handle.remove()
-    assert [list(item.tokens) for item in batch] == wanted
+    assert [list(item.tokens) for item in batch] == expected_tokens
     alone = [generate(model, [prompt], depth=depth, max_tokens=12)[0] for prompt in prompts]
     assert alone == batch
     for i in range(3):

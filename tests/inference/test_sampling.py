@@ -39,15 +39,15 @@ def test_zero_temperature_takes_the_likeliest() -> None:
 def test_draws_depend_on_seed_sample_and_position() -> None:
     sampling, count = Sampling(temperature=1.0, seed=3), 300
     logits, sample, places = LOGITS.expand(count, -1), torch.arange(count), torch.arange(count) % 7
-    whole = sampling.choose(logits, sample, places)
+    chosen = sampling.choose(logits, sample, places)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(sampling.choose(logits, sample[order], places[order]), whole[order])
+    assert torch.equal(sampling.choose(logits, sample[order], places[order]), chosen[order])
     for changed in (
         Sampling(temperature=1.0, seed=4).choose(logits, sample, places),
         sampling.choose(logits, sample + 1000, places),
         sampling.choose(logits, sample, places + 1),
     ):
-        assert 0.3 < (changed != whole).float().mean() < 0.9
+        assert 0.3 < (changed != chosen).float().mean() < 0.9
 
 
 @pytest.mark.parametrize(

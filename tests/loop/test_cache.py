@@ -39,32 +39,32 @@ def part_of(batch: Batch, first: int, last: int) -> Batch:
 def test_one_token_at_a_time_equals_recomputation(lengths: list[int], position: str) -> None:
     model, loops = tiny(**(PARTS | {"position": position})), Loops.fixed(3)
     batch = left_pad(lengths, width=8)
-    whole = model.run(batch, loops).logits(3)
+    uncached = model.run(batch, loops).logits(3)
     cache = FullCache(len(lengths))
     pieces = [(0, 5), (5, 6), (6, 8)]
     cached = torch.cat([model.run(part_of(batch, *p), loops, cache=cache).logits(3) for p in pieces], dim=1)
     real = batch.positions < PAD
-    torch.testing.assert_close(cached[real], whole[real], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(cached[real], uncached[real], rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_coda_has_cache_slots_per_loop() -> None:
     model, loops = tiny(**(PARTS | {"carry": "readout"})), Loops.fixed(3)
     batch = left_pad([8, 5], width=8)
-    whole = model.run(batch, loops)
+    uncached = model.run(batch, loops)
     cache = FullCache(2)
     parts = [model.run(part_of(batch, *p), loops, cache=cache) for p in [(0, 5), (5, 6), (6, 8)]]
     real = batch.positions < PAD
     for k in (1, 2, 3):
         cached = torch.cat([part.logits(k) for part in parts], dim=1)
-        torch.testing.assert_close(cached[real], whole.logits(k)[real], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(cached[real], uncached.logits(k)[real], rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_removed_sequences_do_not_affect_others() -> None:
     model, loops = tiny(**PARTS), Loops.fixed(3)
     batch = left_pad([8, 3, 6], width=8)
-    whole = model.run(batch, loops).logits(3)
+    uncached = model.run(batch, loops).logits(3)
     cache, left = FullCache(3, room=8), torch.tensor([2, 0])
     model.run(part_of(batch, 0, 5), loops, cache=cache).logits(3)
     before = cache.num_bytes
@@ -72,7 +72,7 @@ def test_removed_sequences_do_not_affect_others() -> None:
     assert cache.num_bytes * 3 == before * 2
     for i in (5, 6, 7):
         got = model.run(part_of(batch, i, i + 1).rows(left), loops, cache=cache).logits(3)
-        torch.testing.assert_close(got[:, 0], whole[left, i], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got[:, 0], uncached[left, i], rtol=1e-5, atol=1e-5)
     assert cache.num_bytes == cache_numbers(model, 3) * 4 * 2 * 8, "no more is reserved than there is room for"
 
 

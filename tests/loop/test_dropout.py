@@ -32,15 +32,15 @@ def dropping(**parts: Any) -> LoopedModel:
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    return found
+    return grads
 
 
-def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-9, atol=1e-12)
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name in actual:
+        torch.testing.assert_close(actual[name], expected[name], rtol=1e-9, atol=1e-12)
 
 
 def backward(model: LoopedModel, data: Batch, loops: int = 3, step: int = 5, share: float = 1.0) -> None:
@@ -53,23 +53,23 @@ def test_split_of_batch_changes_only_rounding(size: int) -> None:
     """Also in the extra application of JSRR, and whatever torch's generator did before."""
     model, data = dropping(), batch(rows=6)
     backward(model, data)
-    whole = gradients(model)
+    expected = gradients(model)
     for part in data.split(size):
         torch.rand(1)
         backward(model, part, share=len(part) / len(data))
-    assert_same(gradients(model), whole)
+    assert_same(gradients(model), expected)
 
 
 def test_split_of_unequal_depths_changes_only_rounding() -> None:
     """A micro-batch runs to its own deepest sequence, so a sequence's loops have other numbers in it."""
     model, data, depths = dropping(), batch(rows=4), torch.tensor([4, 1, 2, 3])
-    whole = model.run(data, Loops(4, 4, depths)).logits(4)
+    expected = model.run(data, Loops(4, 4, depths)).logits(4)
     parts = []
     for first in (0, 1, 2, 3):
         rows = slice(first, first + 1)
         depth = int(depths[first])
         parts.append(model.run(data.rows(rows), Loops(depth, depth, depths[rows])).logits(depth))
-    torch.testing.assert_close(torch.cat(parts), whole)
+    torch.testing.assert_close(torch.cat(parts), expected)
 
 
 def test_padding_on_the_right_changes_no_mask() -> None:
@@ -105,9 +105,9 @@ def test_steps_loops_and_places_draw_anew() -> None:
 def test_numbers_are_dropped_independently_at_the_rate(rate: float) -> None:
     """Mean, and covariance of neighbours and of far numbers in every dimension, within four standard errors."""
     drop, like = Dropout(rate, "weights"), torch.ones(16, 4, 64, 64)
-    kept = drop.train().drop_weights(like, step_for(like[:, 0])).mul(1 - rate)
-    assert kept.unique().tolist() == pytest.approx([0.0, 1.0])
-    x = (kept > 0).double() - (1 - rate)
+    mask = drop.train().drop_weights(like, step_for(like[:, 0])).mul(1 - rate)
+    assert mask.unique().tolist() == pytest.approx([0.0, 1.0])
+    x = (mask > 0).double() - (1 - rate)
     error = rate * (1 - rate) / math.sqrt(x.numel())
     assert x.mean().abs() < 4 * math.sqrt(rate * (1 - rate) / x.numel())
     for dim in range(4):
@@ -120,10 +120,10 @@ def test_numbers_are_dropped_independently_at_the_rate(rate: float) -> None:
 def test_recomputed_loops_drop_the_same() -> None:
     model, data = dropping(), batch()
     backward(model, data)
-    kept = gradients(model)
+    mask = gradients(model)
     model.checkpointing = True
     backward(model, data)
-    assert_same(gradients(model), kept)
+    assert_same(gradients(model), mask)
 
 
 def test_compiled_blocks_drop_the_same_and_compile_once() -> None:

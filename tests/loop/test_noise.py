@@ -15,12 +15,12 @@ def noise(rows: int = 4, length: int = 6, *, seed: int = 3, step: int = 5, strea
 
 
 def test_noise_is_invariant_to_batch_split() -> None:
-    whole = noise().fold(2).normal(3, 5)
-    assert whole.shape == (4, 6, 3, 5)
+    full = noise().fold(2).normal(3, 5)
+    assert full.shape == (4, 6, 3, 5)
     again = torch.cat([noise().rows(torch.tensor([row])).fold(2).normal(3, 5) for row in range(4)])
-    assert torch.equal(whole, again)
+    assert torch.equal(full, again)
     late = Noise(3, 5, torch.tensor([2]), torch.tensor([[4]])).fold(2).normal(3, 5)
-    assert torch.equal(late[0, 0], whole[2, 4])
+    assert torch.equal(late[0, 0], full[2, 4])
 
 
 def test_everything_that_keys_it_changes_it() -> None:

@@ -57,11 +57,11 @@ def test_values_and_gradients_equal_dense_path(parts: int, upstream: str, guess:
     z, weight, offset, labels = inputs(bias=bias)
     expected = None if guess is None else UPSTREAM[guess]
     got = linear_nll(z, weight, offset, labels, expected)
-    wanted = dense(z, weight, offset, labels)
-    torch.testing.assert_close(got, wanted)
+    expected = dense(z, weight, offset, labels)
+    torch.testing.assert_close(got, expected)
     for a, b in zip(
         gradients(got, UPSTREAM[upstream], z, weight, offset),
-        gradients(wanted, UPSTREAM[upstream], z, weight, offset),
+        gradients(expected, UPSTREAM[upstream], z, weight, offset),
         strict=True,
     ):
         torch.testing.assert_close(a, b)
@@ -72,9 +72,9 @@ def test_equals_torch_chunked_cross_entropy() -> None:
         pytest.skip("this torch has no linear_cross_entropy")
     z, weight, _, labels = inputs(torch.float32, bias=False)
     ours = linear_nll(z, weight, None, labels).mean()
-    theirs = F.linear_cross_entropy(z, weight, labels, options=torch.nn.LinearCrossEntropyOptions())
-    torch.testing.assert_close(ours, theirs)
-    for a, b in zip(torch.autograd.grad(ours, (z, weight)), torch.autograd.grad(theirs, (z, weight)), strict=True):
+    expected = F.linear_cross_entropy(z, weight, labels, options=torch.nn.LinearCrossEntropyOptions())
+    torch.testing.assert_close(ours, expected)
+    for a, b in zip(torch.autograd.grad(ours, (z, weight)), torch.autograd.grad(expected, (z, weight)), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -104,9 +104,9 @@ def test_autocast_products_are_bf16_sums_fp32() -> None:
     z, weight, offset, labels = inputs(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         got = linear_nll(z, weight, offset, labels)
-        wanted = dense(z, weight, offset, labels)
+        expected = dense(z, weight, offset, labels)
     assert got.dtype == torch.float32
-    torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02)
     exact = dense(*(part.double() for part in (z, weight, offset)), labels)
     assert (got - exact).abs().max() > 1e-5
     upstream = torch.full((N,), 1 / N)

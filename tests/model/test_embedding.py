@@ -15,8 +15,8 @@ NOISE = Noise(0, 0, torch.tensor([0]), PLACES)
 def test_scale_then_position() -> None:
     position = Learned(4, 5)
     module = Embedding(7, 4, scale="sqrt_width", dropout=0.0)
-    wanted = 2 * module.tokens.weight[TOKENS] + position.table.weight[PLACES]
-    torch.testing.assert_close(module(TOKENS, PLACES, position, NOISE), wanted)
+    expected = 2 * module.tokens.weight[TOKENS] + position.table.weight[PLACES]
+    torch.testing.assert_close(module(TOKENS, PLACES, position, NOISE), expected)
 
 
 def test_dropout_applies_to_sum_in_training() -> None:

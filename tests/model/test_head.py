@@ -14,8 +14,8 @@ def test_logits_and_losses_agree() -> None:
     head, z, labels = Head(4, 7, bias=True), random(2, 3, 4), torch.tensor([[0, 6, 2], [1, 1, 5]])
     logits = head(z)
     torch.testing.assert_close(logits, z @ head.weight.T + head.bias)
-    wanted = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(2, 3)
-    torch.testing.assert_close(head(z, labels), wanted)
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(2, 3)
+    torch.testing.assert_close(head(z, labels), expected)
     assert Head(4, 7).bias is None
 
 
@@ -40,8 +40,8 @@ def test_autocast_rounds_operands_and_not_logits(bias: bool) -> None:
     assert logits.dtype == losses.dtype == torch.float32
     torch.testing.assert_close(logits.double(), exact, rtol=1e-5, atol=1e-5)
     assert (logits != logits.bfloat16().float()).any()
-    wanted = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(3, 5)
-    torch.testing.assert_close(losses, wanted, rtol=1e-6, atol=1e-6)
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(3, 5)
+    torch.testing.assert_close(losses, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_bf16_weights_give_fp32_logits() -> None:

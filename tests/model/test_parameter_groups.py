@@ -38,8 +38,8 @@ class Model(nn.Module):
 def test_each_parameter_has_exactly_one_group() -> None:
     model = Model()
     groups = parameter_groups(model)
-    found = [id(parameter) for group in groups for parameter in group.params]
-    assert sorted(found) == sorted(id(parameter) for parameter in model.parameters())
+    grouped = [id(parameter) for group in groups for parameter in group.params]
+    assert sorted(grouped) == sorted(id(parameter) for parameter in model.parameters())
     assert {(group.name, group.role, group.decay, len(group.params)) for group in groups} == {
         ("embedding", "embedding", True, 1),
         ("matrix", "matrix", True, 2),
@@ -49,9 +49,9 @@ def test_each_parameter_has_exactly_one_group() -> None:
 
 
 def test_groups_carry_names_and_stacked_rows(recipe: Maker) -> None:  # noqa: F811
-    made = recipe()
-    model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
-    groups = parameter_groups(TrainingModule(model, build_objective(made.objective), seed=1, precision="fp32"))
+    resolved = recipe()
+    model = build_model(resolved.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
+    groups = parameter_groups(TrainingModule(model, build_objective(resolved.objective), seed=1, precision="fp32"))
     names = {name: parameter for group in groups for name, parameter in zip(group.names, group.params, strict=True)}
     assert names.keys() == {name for name, _ in model.named_parameters()}
     qkv = names["core.blocks.0.attention.qkv.weight"]
@@ -59,8 +59,8 @@ def test_groups_carry_names_and_stacked_rows(recipe: Maker) -> None:  # noqa: F8
 
 
 def test_tables_in_blocks_are_embeddings(recipe: Maker) -> None:  # noqa: F811
-    made = recipe("model.block.attention={type: causal, heads: 2, value_embeddings: all, value_gate: 4}")
-    model = build_model(made.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
+    resolved = recipe("model.block.attention={type: causal, heads: 2, value_embeddings: all, value_gate: 4}")
+    model = build_model(resolved.model, vocabulary=40, max_length=16, max_loops=4, device="meta")
     (tables,) = (group.names for group in parameter_groups(model) if group.role == "embedding")
     assert tables == (
         "embedding.tokens.weight",

@@ -48,9 +48,9 @@ def alone(built: LoopedModel, t: Trajectory) -> list[Trajectory]:
     """Each sequence by itself, in evaluation mode, for as many loops as it ran."""
     built.eval()
     depths = t.depth.tolist()
-    found = [built.run(t.batch.rows(slice(row, row + 1)), Loops.fixed(depth)) for row, depth in enumerate(depths)]
+    results = [built.run(t.batch.rows(slice(row, row + 1)), Loops.fixed(depth)) for row, depth in enumerate(depths)]
     built.train()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("gate", ["ponder", {"type": "act", "bias": -0.8}])
@@ -72,11 +72,11 @@ def test_stopped_sequences_equal_runs_of_their_depth(gate: Any) -> None:
 
 def test_stops_do_not_depend_on_the_split() -> None:
     built, data = model(), batch(rows=6)
-    whole = built.run(data, Loops.fixed(LOOPS), noise_key=(1, 2)).depth
+    full = built.run(data, Loops.fixed(LOOPS), noise_key=(1, 2)).depth
     parts = [built.run(part, Loops.fixed(LOOPS), noise_key=(1, 2)) for part in data.split(1)]
     depths = [LOOPS if part.depth is None else int(part.depth) for part in parts]
-    assert depths == whole.tolist()
-    assert whole.tolist() != built.run(data, Loops.fixed(LOOPS), noise_key=(1, 3)).depth.tolist()
+    assert depths == full.tolist()
+    assert full.tolist() != built.run(data, Loops.fixed(LOOPS), noise_key=(1, 3)).depth.tolist()
 
 
 def test_evaluation_runs_every_loop() -> None:
@@ -131,19 +131,19 @@ def test_metrics_do_not_depend_on_the_micro_batch() -> None:
     gate = {"type": "ponder", "bias": 0.5}
     objective = Objective(PerLoop(), {"ponder": component("regularizer", "ponder_cost", among=KNOWN).build()})
     module = TrainingModule(model(gate).float(), objective, seed=1, precision="fp32").train()
-    data, found = batch(rows=6, unscored=2), []
+    data, results = batch(rows=6, unscored=2), []
     for size in (6, 2, 1):
         metrics = StepMetrics()
         for part in data.split(size):
             loops = Loops.fixed(LOOPS)
             metrics.add(module(part, loops, 3, 1.0)[1], Counts.of(part, loops))
-        found.append(metrics.read(Alone(), None))
-    whole = found[0].means
-    assert {"regularizers/ponder", "regularizers/ponder/probability"} <= set(whole)
-    assert whole["ce/5"] is None or whole["depth"] > 1
-    assert 1 < whole["depth"] < LOOPS
-    for other in found[1:]:
-        assert other.means == {name: pytest.approx(value, rel=1e-4) for name, value in whole.items()}
+        results.append(metrics.read(Alone(), None))
+    full = results[0].means
+    assert {"regularizers/ponder", "regularizers/ponder/probability"} <= set(full)
+    assert full["ce/5"] is None or full["depth"] > 1
+    assert 1 < full["depth"] < LOOPS
+    for other in results[1:]:
+        assert other.means == {name: pytest.approx(value, rel=1e-4) for name, value in full.items()}
         assert other.fault() is None
 
 
@@ -165,8 +165,8 @@ def test_core_reads_the_gate(checkpointing: bool) -> None:
     for k, s, logits in seen:
         index = t.computed[k - 1]
         rows = torch.arange(4) if index is None else index
-        whole = torch.zeros(4, *s.shape[1:], dtype=s.dtype).index_copy(0, rows, s)
-        z = t.read(whole, k, max(3, k + 1))
+        full = torch.zeros(4, *s.shape[1:], dtype=s.dtype).index_copy(0, rows, s)
+        z = t.read(full, k, max(3, k + 1))
         torch.testing.assert_close(logits, built.gate.linear(z).squeeze(-1)[rows])
     assert all(gradient.abs().sum() > 0 for gradient in gradients(built, t.nll([3]).mean()).values())
 

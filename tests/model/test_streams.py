@@ -36,8 +36,8 @@ def test_each_stream_gets_the_injection_alone(injection: Injection) -> None:
 
 
 def model(core: str = "kit_streams", **parts: Any) -> LoopedModel:
-    known = catalog(plugins=False).with_files([CORE])
-    chosen = component("core", {"type": core, "streams": STREAMS}, among=known)
+    own_catalog = catalog(plugins=False).with_files([CORE])
+    chosen = component("core", {"type": core, "streams": STREAMS}, among=own_catalog)
     plan = replace(section(init={"type": "normal", "std": 0.2}, **parts), core=chosen)
     return build_model(plan, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=LOOPS, seed=0)
 

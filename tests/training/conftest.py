@@ -71,7 +71,7 @@ def write_recipe(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(recipe: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(recipe: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the tiny recipe's run, which nothing has interrupted. Read it, but do not change it."""
     return fit(recipe(), tmp_path_factory.mktemp("runs") / "whole").folder.path
 

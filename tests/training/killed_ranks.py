@@ -54,10 +54,10 @@ class Job:
         options = [word for option in OPTIONS for word in ("--set", option.format(steps=steps))]
         words = ["-m", "loopkit", "train", str(recipe), "--nproc", str(RANKS), "--runs", str(folder.path.parent)]
         words += ["--name", folder.name, *options, *(["--resume"] if resume else [])]
-        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the job)
+        self.message = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the job)
         env = {**os.environ, "LOOPKIT_CACHE": str(folder.path.parent / "cache"), "OMP_NUM_THREADS": "1"}
         self.launcher = subprocess.Popen(
-            [sys.executable, *words], env=env, stdout=subprocess.DEVNULL, stderr=self.said, process_group=0
+            [sys.executable, *words], env=env, stdout=subprocess.DEVNULL, stderr=self.message, process_group=0
         )
         self.ranks: list[int] = []
 
@@ -110,8 +110,8 @@ class Job:
     @property
     def words(self) -> str:
         """What the job wrote to standard error."""
-        self.said.seek(0)
-        return self.said.read()
+        self.message.seek(0)
+        return self.message.read()
 
 
 def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) -> Killed:
@@ -165,10 +165,10 @@ def _until(job: Job, folder: RunFolder, rng: random.Random, reached: int, writin
     if reached >= 0 and writing_since is None and rng.random() < 0.25:
         time.sleep(rng.uniform(0, 8))
         return job.launcher.poll() is None
-    wanted = max(reached, 0) + rng.randint(1, 6)
+    target = max(reached, 0) + rng.randint(1, 6)
     end = time.monotonic() + SECONDS
     while job.launcher.poll() is None and time.monotonic() < end:
-        if folder.metrics.is_file() and any(line["step"] >= wanted for line in read_metrics(folder.metrics)):
+        if folder.metrics.is_file() and any(line["step"] >= target for line in read_metrics(folder.metrics)):
             break
         time.sleep(0.005)
     while (

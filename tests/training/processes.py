@@ -105,7 +105,7 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
     finish([warm])
     began = time.monotonic()
     assert finish(start(recipe, home / "alone")) == [0]
-    whole = time.monotonic() - began
+    duration = time.monotonic() - began
     last = max(checkpoint.step for checkpoint in checkpoints(home / "alone" / "checkpoints"))
     while seen.kills < kills or seen.writing < writing:
         folder = home / f"run-{seen.runs}"
@@ -116,7 +116,7 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
             (process,) = start(recipe, folder, resume=reached >= 0)
             if not enough:
                 needs = writing - seen.writing >= kills - seen.kills or rng.random() < 0.5
-                _wait(process, folder, rng, whole, since if needs else None)
+                _wait(process, folder, rng, duration, since if needs else None)
                 process.kill()
             code = finish([process])[0]
             if code == 0:
@@ -138,9 +138,9 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
     return seen
 
 
-def _wait(process: BaseProcess, folder: Path, rng: random.Random, whole: float, writing_since: int | None) -> None:
+def _wait(process: BaseProcess, folder: Path, rng: random.Random, duration: float, writing_since: int | None) -> None:
     """Until a random moment of the run, or of the writing of a checkpoint that is met at a random moment."""
-    end = time.monotonic() + rng.uniform(0.1, 0.8) * whole
+    end = time.monotonic() + rng.uniform(0.1, 0.8) * duration
     while process.is_alive() and time.monotonic() < end:
         time.sleep(0.001)
     if writing_since is not None:

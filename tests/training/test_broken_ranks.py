@@ -47,7 +47,7 @@ def test_ranks_that_lose_contact_report_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [case for case in ALL if case not in FAST], ids="-".join)
-def test_every_break_of_every_stage_has_one_message(
+def test_each_failure_at_each_stage_has_one_message(
     broken: tuple[str, str, str], recipe_file: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_one_message(broken, recipe_file, capfd, monkeypatch)

@@ -82,28 +82,28 @@ def alone(folder: Path) -> dict[str, Path]:
     from loopkit.recipe import load_recipe
     from tests.overriding import latest
 
-    found = {}
+    folders = {}
     parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
     for per in ("step", "micro_step", "sequence", *parts):
         joined = parts.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
-        found[per] = folder / "alone" / per
-        found[per].parent.mkdir(exist_ok=True)
-        fit(load_recipe(folder / "tiny.yaml", (), latest(*options)), found[per])
-    return found
+        folders[per] = folder / "alone" / per
+        folders[per].parent.mkdir(exist_ok=True)
+        fit(load_recipe(folder / "tiny.yaml", (), latest(*options)), folders[per])
+    return folders
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_losses_are_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     ours, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
     assert len(ours) == len(expected) == 20
     assert len({line["loops"] for line in ours}) > 1
-    for mine, one in zip(ours, expected, strict=True):
-        assert abs(mine["loss"] - one["loss"]) < 1e-5
-        assert mine["regularizers"] == pytest.approx(one["regularizers"], rel=1e-5)
+    for record, expected_record in zip(ours, expected, strict=True):
+        assert abs(record["loss"] - expected_record["loss"]) < 1e-5
+        assert record["regularizers"] == pytest.approx(expected_record["regularizers"], rel=1e-5)
         same = ("step", "loops", "loops_mean", "backprop_loops", "tokens", "batch_sha")
-        assert {key: mine[key] for key in same} == {key: one[key] for key in same}
-        assert mine["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+        assert {key: record[key] for key in same} == {key: expected_record[key] for key in same}
+        assert record["grad_norm"] == pytest.approx(expected_record["grad_norm"], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -114,13 +114,13 @@ def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_shared_evaluation_measures_what_one_process_does(folder: Path, alone: dict[str, Path], name: str) -> None:
+def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     (ours,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
-    mine, one = json.loads(ours.read_text()), json.loads(expected.read_text())
-    assert one["batches"] % 2 == 1  # so that one rank has more to do
+    record, expected_record = json.loads(ours.read_text()), json.loads(expected.read_text())
+    assert expected_record["batches"] % 2 == 1  # so that one rank has more to do
     for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
-        assert mine[key] == one[key]
-    for depth, row in zip(mine["depths"], one["depths"], strict=True):
+        assert record[key] == expected_record[key]
+    for depth, row in zip(record["depths"], expected_record["depths"], strict=True):
         assert depth == {key: pytest.approx(value, rel=1e-5) for key, value in row.items()}
 
 
@@ -130,7 +130,7 @@ def test_only_the_first_rank_writes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("scalars")])
-def test_running_buffers_are_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+def test_running_buffers_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     ours, expected = (tensors(run, 20) for run in (folder / name, alone["scalars"]))
     for key in ("log_s_ref", "count"):
         (where,) = [name for name in expected if name.endswith(key)]

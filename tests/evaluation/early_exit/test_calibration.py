@@ -92,7 +92,7 @@ def test_one_pass_tells_every_score_and_cost() -> None:
     batches = [batch(3, seed=1, unscored=2), batch(2, seed=2)]
     exits = {"margin": LogitMargin(), "kl": Kl()}
     calls = []
-    handle = model.core.register_forward_pre_hook(lambda module, given: calls.append(1))
+    handle = model.core.register_forward_pre_hook(lambda module, arguments: calls.append(1))
     result = tabulate(model, batches, exits, 4, lambda k: k)
     handle.remove()
     assert len(calls) == 4 * 2
