@@ -1,4 +1,4 @@
-"""The rules, apart from any model."""
+"""The rules without a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit of a run that lies in a folder."""
+"""The audit of a run's folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.evaluation.conftest import Case
 
 @pytest.fixture(scope="module")
 def runs(make_case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs whose weights only their seed made: ``blind`` and ``raw``."""
+    """Two runs with initial weights: ``blind`` and ``raw``."""
     root = tmp_path_factory.mktemp("runs")
     for name, override in (("blind", "model.readout=norm"), ("raw", "model.readout=raw")):
         case = make_case(override)

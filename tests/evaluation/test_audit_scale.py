@@ -1,4 +1,4 @@
-"""The first verdict: closed forms, the recipes of the paper, and components that nobody has heard of."""
+"""Control of the scale: closed forms, the recipes of the paper, and unregistered components."""
 
 from __future__ import annotations
 

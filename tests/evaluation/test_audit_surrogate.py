@@ -1,4 +1,4 @@
-"""The narrow twin: what shrinks and what stays."""
+"""The narrow surrogate model: sizes that shrink and sizes that stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from loopkit.registry import AtMost, register
 
 @register("carry", "picky")
 class Picky(Carry):
-    """Builds at multiples of 48 channels alone."""
+    """Builds only at multiples of 48 channels."""
     def __init__(self, width: int, *, rank: Annotated[PositiveInt, AtMost("width")] = 1) -> None:
         super().__init__()
         if width % 48 or rank > width:

@@ -1,4 +1,4 @@
-"""From answers to figures: of all of them, and of each group."""
+"""Figures of all completions, and of each group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_without_groups_there_are_no_figures_of_groups() -> None:
 
 
 class Kept(Task):
-    """How many of its texts end; grouped by their length."""
+    """The share of completions that end, grouped by their length."""
 
     scores = False
 

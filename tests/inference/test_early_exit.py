@@ -1,4 +1,4 @@
-"""Finished sequences stop computing, and what they answer is what a full pass holds at their loop."""
+"""Finished sequences stop computing; their outputs equal those of a full pass at their loop."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def scores_of_full_pass(model: LoopedModel, rows: Batch, exit: Exit) -> Tensor:
 
 
 def a_threshold_that_splits(scores: Tensor) -> float:
-    """Half-way between two scores, so that rounding moves nobody; some stop before the last loop, some do not."""
+    """Half-way between two scores, so that rounding changes no exit; some sequences stop before the last loop."""
     scores_read = scores[:-1]
     ordered = scores_read[scores_read.isfinite()].sort().values
     middle = len(ordered) * 2 // 3
@@ -85,7 +85,7 @@ def test_predictions_equal_those_of_full_passes(build: str, exit: Exit) -> None:
     threshold = a_threshold_that_splits(scores)
     exited = exit_early(model, rows, exit, LOOPS, threshold=threshold)
     assert exited.depth.tolist() == first_ready(scores, threshold)
-    assert len(set(exited.depth.tolist())) > 1, "a threshold that splits nobody tests nothing"
+    assert len(set(exited.depth.tolist())) > 1, "the threshold must separate the sequences"
     full = model.run(rows, Loops.fixed(LOOPS))
     costs = exit_early(model, rows, exit, LOOPS, threshold=threshold, answer=read_nll).answer
     for row, k in enumerate(exited.depth.tolist()):
@@ -114,7 +114,7 @@ def test_who_has_stopped_is_computed_no_further() -> None:
             depth = exit_early(model, rows, LogitMargin(), LOOPS, threshold=threshold).depth
         expected = [int((depth >= k).sum()) for k in range(1, int(depth.max()) + 1)]
         assert core == expected
-        assert head == expected, "whoever has stopped is not scored, and nobody is read twice at one loop"
+        assert head == expected, "stopped sequences are not scored, and each loop is read once"
         counted.append(sum(core))
     assert counted == sorted(counted)
     assert counted[0] < counted[-1]

@@ -41,7 +41,7 @@ DRAWN = Sampling(temperature=1.0, top_p=0.9, seed=7)
 
 
 def any_length(**parts: Any) -> LoopedModel:
-    """A small model with room for long texts."""
+    """A small model for long completions."""
     chosen = section(**({"init": {"type": "normal", "std": 0.2}} | parts))
     return build_model(chosen, vocabulary=VOCABULARY, max_length=64, max_loops=4, seed=0).eval()
 
@@ -94,9 +94,9 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
         finished = end in tokens
         tokens = tokens[: tokens.index(end) + 1] if finished else tokens
         assert (item.tokens, item.finished) == (tuple(tokens), finished), number
-    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "nobody is computed after its end"
+    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "finished sequences are not computed"
     assert sorted(ended) == [0, 1, 2, 3]
-    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "told as soon as it is known"
+    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "reported as soon as a sequence ends"
 
 
 def test_a_watcher_ends_a_sequence() -> None:

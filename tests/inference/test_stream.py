@@ -1,4 +1,4 @@
-"""Text shown while it is written: in the end it is the text, and nothing is ever taken back."""
+"""Streamed text: the pieces add up to the completion, and none is withdrawn."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ def test_letters_come_whole() -> None:
 def test_nothing_of_a_stop_string_is_shown(text: str, stop: list[str], end: str) -> None:
     shown = pieces(text, stop, end)
     assert "".join(shown) == end + "\n"
-    assert len(shown) > 2 or len(end) == 1, "it appears as it is written"
+    assert len(shown) > 2 or len(end) == 1, "it appears while it is generated"

@@ -1,4 +1,4 @@
-"""Some sequences of a pass read what the whole pass reads, and read nothing twice."""
+"""A view of some sequences reads the values of the full pass, each once."""
 
 from __future__ import annotations
 

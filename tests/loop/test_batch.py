@@ -1,4 +1,4 @@
-"""Batches: what they refuse, and what they know about themselves."""
+"""Batches: validation and properties."""
 
 from __future__ import annotations
 

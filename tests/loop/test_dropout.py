@@ -1,4 +1,4 @@
-"""Dropout belongs to the token: no split of a batch, no recomputation and no compiler changes a mask."""
+"""Dropout masks depend on the token: batch splits, recomputation and compilation do not change them."""
 
 from __future__ import annotations
 

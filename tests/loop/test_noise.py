@@ -1,4 +1,4 @@
-"""Noise belongs to the token: to seed, step, sample, position and stream, and to nothing else."""
+"""Noise depends only on seed, step, sample, position and stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component is told about time."""
+"""Times and step data that components receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head that never holds all logits against the dense one."""
+"""The chunked head equals the dense one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters are trained, and with whom they share a group."""
+"""Trainable parameters and their groups."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_states_gates_and_logits_at_every_loop(reference: Reference, case: str) 
         reference.check(f"{case}/logits", torch.stack([t.logits(k) for k in ks]))
         hidden = torch.stack([t.state(k) for k in ks])
         gates = torch.stack([t.gate(k) for k in ks])
-        for name, ours in {
+        for name, actual in {
             "hidden": hidden,
             "token_norm": hidden.norm(dim=-1),
             "hidden_norm_mean": hidden.norm(dim=-1).mean(dim=(1, 2)),
@@ -145,7 +145,7 @@ def test_states_gates_and_logits_at_every_loop(reference: Reference, case: str) 
             "exit_pdf": log_exit_distribution(gates).exp(),
         }.items():
             if f"{case}/{name}" in reference.expected:  # the fp64 file leaves out what another case repeats
-                reference.check(f"{case}/{name}", ours)
+                reference.check(f"{case}/{name}", actual)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -199,8 +199,8 @@ def test_gradients(reference: Reference, case: str, objective: str) -> None:
                 reference.check(dot, (gradient * parameter).sum().detach())
         elif not (reference.dtype == torch.float64 and objective.endswith("_plus_penalty")):
             assert gradient.norm() == 0, f"{name} has a gradient, the reference has none"
-    token_labels = [name for name in reference.expected if name.startswith(f"{case}/grad_norm/{objective}/")]
-    assert stored == len(token_labels)
+    stored_norms = [name for name in reference.expected if name.startswith(f"{case}/grad_norm/{objective}/")]
+    assert stored == len(stored_norms)
 
 
 def test_running_scale_of_alpha_in_training(reference: Reference) -> None:
@@ -220,11 +220,11 @@ def test_running_scale_of_alpha_in_training(reference: Reference) -> None:
     model.to(reference.dtype).train()
     batch, scale = reference.batch(), model.readout.scales[0]
     t = model.run(batch, Loops.fixed(LOOPS))
-    reference, factors = None, []
+    log_s_ref, factors = None, []
     for k in range(1, LOOPS + 1):
         log_s = t.state(k).square().mean(-1).log().mean() / 2
-        reference = log_s if reference is None else decay * reference + (1 - decay) * log_s
-        factors.append(((1 - scale.alpha_logit.sigmoid()) * (reference - scale.log_s_ref)).exp())
+        log_s_ref = log_s if log_s_ref is None else decay * log_s_ref + (1 - decay) * log_s
+        factors.append(((1 - scale.alpha_logit.sigmoid()) * (log_s_ref - scale.log_s_ref)).exp())
     logits = torch.stack([factor * t.logits(k) for k, factor in enumerate(factors, start=1)])
     reference.check("alpha_ema_train/logits", logits.detach())
     assert scale.log_s_ref == 0

@@ -55,7 +55,7 @@ NAMES = {
 
 
 def huginn(start: Any = "zeros") -> LoopedModel:
-    """The model as a recipe says it, its weights NaN."""
+    """Build the recipe's model with NaN weights."""
     norm = component("norm", "rmsnorm")
     model = section(
         width=WIDTH,

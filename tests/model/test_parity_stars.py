@@ -77,7 +77,7 @@ class Reference:
         stem, last = name.rsplit(".", 1)
         if ".around_" in stem:
             sublayer = 1 if "attention" in stem else 2
-            # ours calls a placement's one norm by no side
+            # in loopkit the single norm of a placement has no side in its name
             side = {"norm_in": "pre", "norm_out": "post", "norm": "pre" if case.startswith("pre") else "post"}
             return f"layers.0.ln_{sublayer}_{side[stem.rsplit('.', 1)[1]]}.{last}"
         return f"{NAMES[stem]}.{last}"
@@ -134,7 +134,7 @@ def stored(name: str, *, precisions: Sequence[str] = tuple(FILES), kind: Sequenc
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
 def reference(request: pytest.FixtureRequest) -> Reference:
-    return reference(GOLDEN, request.param)
+    return load_reference(GOLDEN, request.param)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_gradients_are_slopes_of_the_value(reference: Reference, case: str, kind
         with torch.no_grad():
             for parameter, way in zip(parameters, ways, strict=True):
                 parameter.add_(way, alpha=step)
-            t.keep(AT, t.state(AT).detach(), c)  # at the state as given
+            t.keep(AT, t.state(AT).detach(), c)  # at the given state
             values.append(jsrr(t).item())
             for parameter, way in zip(parameters, ways, strict=True):
                 parameter.sub_(way, alpha=step)

@@ -1,4 +1,4 @@
-"""What a component holds without registering it is refused when the model is built."""
+"""Tensors and modules that a component does not register are refused when the model is built."""
 
 from __future__ import annotations
 

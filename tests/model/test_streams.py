@@ -1,4 +1,7 @@
-"""A core whose state has streams: what stands around it is told, or refused. Letters: S streams, D width."""
+"""A core whose state has streams: other components receive their number or are refused.
+
+Dims: S streams, D width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in a file: one copy of what is shared, and clear words where they do not fit."""
+"""Weights in a file: shared tensors once, and clear errors if shapes differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models for tests, said as a recipe would say them."""
+"""Small models for tests, built from recipe sections."""
 
 from __future__ import annotations
 

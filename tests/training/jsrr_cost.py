@@ -1,4 +1,4 @@
-"""What JSRR costs: a training step of the addition model with it against the same step without.
+"""Measure the cost of JSRR: a training step of the addition model with it against the same step without.
 
     python -m tests.training.jsrr_cost --rounds 11
 

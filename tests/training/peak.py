@@ -1,4 +1,4 @@
-"""What ``loopkit plan`` says of memory against what training takes: the 44M recipe on a CPU.
+"""Compare the memory estimate of ``loopkit plan`` with training: the 44M recipe on a CPU.
 
     python -m tests.training.peak                 all settings, each in a process of its own
     python -m tests.training.peak 4 2 0           batch 4, 2 loops, no checkpointing: one JSON line
@@ -29,7 +29,7 @@ def resident(field: str) -> int:
 
 
 def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dict[str, float]:
-    """Two optimizer steps through the engine, and the estimate for the same recipe."""
+    """Measure two optimizer steps of the engine, and estimate the same recipe."""
     import torch
 
     from loopkit.cost.memory import estimate

@@ -1,4 +1,4 @@
-"""A benchmark times the steps that training would take, and nothing else."""
+"""The benchmark times the same steps as training."""
 
 from __future__ import annotations
 

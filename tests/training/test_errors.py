@@ -1,4 +1,4 @@
-"""The first signal is a wish, the second an order."""
+"""The first signal stops training cleanly; the second ends the process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_first_signal_stops_an_evaluation() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         assert signals.received == signal.SIGTERM
         with pytest.raises(EvaluationStopped), signals.stopping_evaluation():
-            raise AssertionError("an evaluation must not begin once stopping is wanted")
+            raise AssertionError("an evaluation must not start after a signal")
 
 
 def test_signals_are_not_handled_outside_main_thread() -> None:

@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is the run that was not."""
+"""A stopped and resumed run equals an uninterrupted one, bit for bit."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, where: Any, method: str, call: int,
     ("where", "method", "call", "signum", "step"),
     [
         (Display, "step", 4, signal.SIGTERM, 4),  # after a step
-        (Engine, "next_micro_step", 3 * 4 + 2, signal.SIGINT, 4),  # in the middle of the fifth: it is taken back
-        (Engine, "next_micro_step", 1, signal.SIGTERM, 0),  # before there is anything
+        (Engine, "next_micro_step", 3 * 4 + 2, signal.SIGINT, 4),  # during the fifth step, which is rolled back
+        (Engine, "next_micro_step", 1, signal.SIGTERM, 0),  # before the first step
     ],
 )
 def test_signal_and_resume_are_bitwise_exact(
@@ -171,7 +171,7 @@ def test_resume_of_another_experiment_is_refused(recipe: Maker, tmp_path: Path) 
 
 
 def moved_texts(recipe: Recipe, folder: Path) -> list[str]:
-    """A copy of the texts of a recipe elsewhere, and the setting that names it."""
+    """Copy a recipe's texts and return the setting with the new path."""
     texts = folder / "elsewhere"
     shutil.copytree(recipe.data.source.options["path"], texts)
     return [f"data.source.path={texts}"]
@@ -188,7 +188,7 @@ def test_moved_data_may_resume(recipe: Maker, tmp_path: Path) -> None:
 @pytest.mark.parametrize("recorded", ["digests", "counts"])
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_other_data_is_refused(recipe: Maker, finished_run: Path, tmp_path: Path, split: str, recorded: str) -> None:
-    """The text decides, at the same place as well, and also where the run recorded counts alone."""
+    """The content decides, also at the same path, and also if the run recorded only counts."""
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(finished_run, folder.path)
     if recorded == "counts":

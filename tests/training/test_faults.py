@@ -72,7 +72,7 @@ def test_damaged_file_is_detected_and_named(finished_run: Path, tmp_path: Path, 
 
 
 class Payload:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -83,7 +83,7 @@ class Payload:
 
 @pytest.mark.parametrize("name", ["weights", "optimizer", "generators-00000", "state.json"])
 def test_pickle_in_a_checkpoint_is_never_executed(recipe: Maker, finished_run: Path, tmp_path: Path, name: str) -> None:
-    """Also where its checksum is right, as an attacker's would be."""
+    """This includes a file with a correct checksum, as an attacker would write it."""
     shutil.copytree(finished_run, tmp_path / "run")
     folder, sign = RunFolder(tmp_path / "run"), tmp_path / "executed"
     bad = folder.checkpoints / "bad"
@@ -98,11 +98,11 @@ def test_pickle_in_a_checkpoint_is_never_executed(recipe: Maker, finished_run: P
         fit(recipe(), folder.path, resume=True)
     assert not sign.exists()
     pickle.loads(pickle.dumps(Payload(sign)))
-    assert sign.exists()  # it would have been made
+    assert sign.exists()  # unpickling it would have created the file
 
 
 def test_deepspeed_loads_only_safe_pickles(recipe: Maker, tmp_path: Path) -> None:
-    fit(recipe("train.steps=1"), tmp_path / "run")  # from here on it holds for the whole process
+    fit(recipe("train.steps=1"), tmp_path / "run")  # training restricts unpickling in this process
     torch.save(Payload(tmp_path / "executed"), tmp_path / "file.pt")
     with pytest.raises(pickle.UnpicklingError):
         torch.load(tmp_path / "file.pt")
@@ -155,7 +155,7 @@ def test_checkpoint_is_written_before_the_evaluation(
 
 
 def test_best_checkpoint_is_retained(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses by step are given; the checkpoint of the least, step 4, outlives newer ones."""
+    """The checkpoint with the lowest loss (step 4) is retained when newer ones are removed."""
     losses = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.5}
 
     def evaluate(self: EvaluationHook, step: int, *shared: object) -> None:
@@ -171,12 +171,12 @@ def test_best_checkpoint_is_retained(recipe: Maker, tmp_path: Path, monkeypatch:
     assert best == {"step": 4, "figure": "loss", "depth": 1, "value": 1.0}
     losses[8] = 0.5
     shutil.rmtree(folder.checkpoint(8))
-    fit(resolved, tmp_path / "run", resume=True)  # goes on from the best, and beats it
+    fit(resolved, tmp_path / "run", resume=True)  # resumes from the best checkpoint and improves on it
     assert [newest.step for newest in checkpoints(folder.checkpoints)] == [8]
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, step: int, size: int) -> None:
-    """Let the system refuse to write files beyond a size, from the checkpoint of a step on."""
+    """Make the system refuse files above a size, starting with the checkpoint of a step."""
     real = saving.begin_checkpoint
 
     def begin(folder: Path, at: int) -> Path:
@@ -278,7 +278,7 @@ def test_runs_move_between_one_and_two_ranks(recipe_file: Path, tmp_path: Path) 
     from tests.training.processes import finish, start
 
     one, two = (), ("train.deepspeed={zero_optimization: {stage: 2}}",)
-    # the rate depends on the length of a run, so the first half ends by losing its later checkpoints
+    # the learning rate depends on the length of the run, so both runs are complete and lose their later checkpoints
     assert finish(start(recipe_file, tmp_path / "one", *one)) == [0]
     assert finish(start(recipe_file, tmp_path / "two", *two, ranks=2)) == [0, 0]
     expected = [line["loss"] for line in lines(tmp_path / "one")]

@@ -1,4 +1,4 @@
-"""Two ranks on every ZeRO stage train, and evaluate, as one process does."""
+"""Two ranks train and evaluate as one process does, on every ZeRO stage."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ STILL = (
     "train.steps=20",
     "evaluate.batch=1",
     "evaluate.probes={norms: {}}",
-    # a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
+    # a large eps, because Adam turns the rounding error of a gradient near zero into a full step
     "train.optimizer={type: adamw, weight_decay: 0.01, eps: 1e-3}",
 )
 REGULARIZERS = ("objective.regularizers={norm_penalty: {weight: 0.01}}",)
 JACOBIAN = ("objective.regularizers={norm_penalty: {weight: 0.01}, jsrr: {product: vjp, scope: sample, weight: 0.1}}",)
-"""Differentiated within the forward pass; its random vectors belong to the samples, whichever rank has them."""
+"""Differentiated within the forward pass; its random vectors depend on the sample, not on the rank."""
 CALM = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
 """Without dropout: after 20 orthogonalised steps rounding has grown to 3e-5 with it."""
 MUON = (*CALM, *REGULARIZERS, "train.optimizer={type: muon, weight_decay: 0.01, scale: shape, fallback: {eps: 1e-3}}")
-"""Matrices that no rank holds whole under ZeRO 1 and 2."""
+"""Matrices that ZeRO 1 and 2 divide among ranks."""
 SCALARS = (*REGULARIZERS, "model.readout={type: alpha, s_ref: ema}", "model.carry=damping", "train.loops_per=sequence")
 """Parameters without dimensions, and a buffer that follows the data."""
 PONDER = (
@@ -34,7 +34,7 @@ PONDER = (
     "model.gate={type: ponder, bias: -1.0}",
     f"plugins=[{halting.__file__}]",
 )
-"""The model ends sequences early, on each rank others."""
+"""The model stops sequences early, at different loops on each rank."""
 RUNS = {
     f"zero{stage}-{per}": (
         *STILL,
@@ -117,7 +117,7 @@ def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
 def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     (ours,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
     record, expected_record = json.loads(ours.read_text()), json.loads(expected.read_text())
-    assert expected_record["batches"] % 2 == 1  # so that one rank has more to do
+    assert expected_record["batches"] % 2 == 1  # one rank has more batches
     for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
         assert record[key] == expected_record[key]
     for depth, row in zip(record["depths"], expected_record["depths"], strict=True):

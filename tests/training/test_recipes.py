@@ -1,4 +1,4 @@
-"""Every model of the field that we ship trains two steps at tiny size, and leaves what a run leaves."""
+"""Every shipped recipe trains two steps at tiny size and writes the files of a run."""
 
 from __future__ import annotations
 

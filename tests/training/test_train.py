@@ -1,4 +1,4 @@
-"""A run from nothing, and what it leaves behind."""
+"""Training runs: their files, metrics and errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_metrics_describe_each_step(finished_run: Path) -> None:
 
 
 def test_the_same_recipe_gives_the_same_bits(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
-    torch.randn(7)  # what the program did before is of no consequence
+    torch.randn(7)  # earlier use of the generators has no effect
     fit(recipe(), tmp_path / "again")
     assert_same_bits(finished_run, tmp_path / "again", 8)
     fit(recipe("seed=6"), tmp_path / "other")
@@ -84,7 +84,7 @@ def test_evaluation_does_not_change_training(recipe: Maker, finished_run: Path, 
 
 @pytest.mark.parametrize("per", ["step", "sequence"])
 def test_metrics_do_not_depend_on_micro_batch(recipe: Maker, tmp_path: Path, per: str) -> None:
-    """Dropout included, whose masks belong to the samples."""
+    """This includes dropout, whose masks depend on the sample."""
     for micro in (8, 2, 1):
         fit(recipe("train.steps=2", f"train.loops_per={per}", f"train.micro_batch={micro}"), tmp_path / str(micro))
     finished_run = lines(tmp_path / "8")

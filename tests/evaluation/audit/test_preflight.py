@@ -1,4 +1,4 @@
-"""What a model shows before any data is read."""
+"""Checks of a model before any data is read."""
 
 from __future__ import annotations
 

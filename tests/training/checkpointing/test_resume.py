@@ -1,4 +1,4 @@
-"""The same experiment goes on; another one is refused with the difference."""
+"""Resume accepts the same experiment and refuses another one with the differences."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Own(RawReadout):
 
 
 def test_changed_plugin_file_prevents_resume(recipe_file: Path, tmp_path: Path) -> None:
-    """Unless it is accepted; the run keeps the file of each half, whatever becomes of the original."""
+    """The option that accepts it permits the resume. The run contains the plugin file of each half."""
     plugin = tmp_path / "own.py"
     plugin.write_text(PLUGIN)
 
@@ -120,6 +120,6 @@ def test_changed_plugin_file_prevents_resume(recipe_file: Path, tmp_path: Path) 
     fit(resolved(2), tmp_path / "run", resume=True)
     plugin.write_text(PLUGIN + "# changed\n")
     fit(resolved(3), tmp_path / "run", resume=True, accept_changed_plugins=True)
-    fit(resolved(4), tmp_path / "run", resume=True)  # the newest checkpoint was made with the changed file
+    fit(resolved(4), tmp_path / "run", resume=True)  # the changed file wrote the newest checkpoint
     sources = sorted(path.read_text() for path in RunFolder(tmp_path / "run").plugins.iterdir())
     assert sources == sorted([PLUGIN, PLUGIN + "# changed\n"])

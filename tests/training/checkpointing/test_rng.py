@@ -1,4 +1,4 @@
-"""Generators go on where they were."""
+"""Restored random generators continue their sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees."""
+"""The progress display: plain lines or a bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates between two readings."""
+"""Throughput: rates between two readings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_rates_cover_the_time_since_last_reading(monkeypatch: pytest.MonkeyPatch
     clock[0] += 2.0
     speed.add(40, 300.0)
     with speed.paused():
-        clock[0] += 50.0  # an evaluation, say
+        clock[0] += 50.0  # such as an evaluation
     clock[0] += 2.0
     speed.add(40, 300.0)
     metrics = speed.read()

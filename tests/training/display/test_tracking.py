@@ -1,4 +1,4 @@
-"""A tracker that fails is dropped, and training goes on."""
+"""A failing tracker is dropped and training continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.training.runs import fit
 
 
 class Fake:
-    """A spec that builds what it was given."""
+    """A spec that returns a given object."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker

@@ -1,4 +1,4 @@
-"""DeepSpeed starts where there is nothing but Python, and keeps quiet."""
+"""DeepSpeed imports without a compiler or launcher and prints nothing."""
 
 from __future__ import annotations
 

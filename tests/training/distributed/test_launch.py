@@ -1,4 +1,4 @@
-"""The launcher of ``--nproc``: one failure ends all ranks, with the words of the one that failed first."""
+"""The launcher of ``--nproc``: one failure ends all ranks; the error of the first is shown."""
 
 from __future__ import annotations
 

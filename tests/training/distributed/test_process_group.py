@@ -1,4 +1,4 @@
-"""Which device a rank computes on."""
+"""The device of each rank."""
 
 from __future__ import annotations
 

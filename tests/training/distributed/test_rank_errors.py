@@ -1,4 +1,4 @@
-"""What a rank that fails says, and with which exit code it ends."""
+"""Error message and exit code of a failing rank."""
 
 from __future__ import annotations
 

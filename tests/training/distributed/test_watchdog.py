@@ -1,4 +1,4 @@
-"""A process that makes no progress says where it stands, and ends."""
+"""The watchdog records the stacks of a process without progress and ends it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_hang_is_recorded_with_stacks(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_progress_and_pauses_are_not_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of its own, so that a machine that is busy elsewhere is not taken for a hang."""
+    """The test sets the clock, so that a slow machine does not count as a hang."""
     clock, ended = [0.0], list[int]()
     monkeypatch.setattr("loopkit.training.distributed.watchdog.time", SimpleNamespace(monotonic=lambda: clock[0]))
     with Watchdog(0.04, tmp_path / "hung.txt", end=ended.append) as watchdog:
         for _ in range(10):
             clock[0] += 0.03
-            time.sleep(0.02)  # the watchdog looks every 0.01 s
+            time.sleep(0.02)  # the watchdog checks every 0.01 s
             watchdog.beat()
         with watchdog.paused():
             clock[0] += 10

@@ -1,4 +1,4 @@
-"""A complete configuration, the user's keys in it, and ours out of reach."""
+"""The DeepSpeed configuration: complete, with the user's keys, except those that the recipe sets."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def module(recipe: Maker, *overrides: str) -> TrainingModule:
     return TrainingModule(model, build_objective(resolved.objective), seed=1, precision=resolved.train.precision)
 
 
-# a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
+# a large eps, because Adam turns the rounding error of a gradient near zero into a full step
 RULE = AdamW(weight_decay=0.1, eps=1e-3)
 MUON = Muon(weight_decay=0.1, fallback=lambda: RULE, exclude=["*.mlp.gate.weight"], lr_scales={"embedding": 2.0})
 
@@ -68,7 +68,7 @@ def real_tokens(batch: Batch) -> int:
 
 
 def step(built: Engine, whole_batch: Batch, micro: int, number: int = 0, loops: Loops | None = None) -> Tensor | None:
-    """All micro-steps of an optimizer step but the update; the norm of the gradient."""
+    """Run all micro-steps of an optimizer step without the update; return the gradient norm."""
     loops = Loops.fixed(3) if loops is None else loops
     parts = whole_batch.split(micro)
     assert whole_batch.num_scored
@@ -88,7 +88,7 @@ def gradients(built: Engine) -> dict[str, Tensor]:
 def plain_step(
     built: TrainingModule, optimizer: torch.optim.Optimizer, whole_batch: Batch, clip: float, lr: float
 ) -> float:
-    """One step without DeepSpeed."""
+    """Train one step without DeepSpeed; return the gradient norm before clipping."""
     built(whole_batch, Loops.fixed(3), 0, 1.0)[0].backward()
     norm = torch.nn.utils.clip_grad_norm_(built.parameters(), clip)
     for group in optimizer.param_groups:
@@ -102,7 +102,7 @@ def plain_step(
 def test_gradient_does_not_depend_on_micro_batch(recipe: Maker, how: dict[str, bool]) -> None:
     results = {}
     for micro in (8, 4, 2, 1):
-        # a weight at which the regularizer's part of the gradient would show
+        # large enough for the regularizer's gradient to matter
         built = engine(module(recipe, "objective.regularizers.norm_penalty.weight=0.5"), micro)
         step(built, batch(**how), micro)
         results[micro] = gradients(built)
@@ -113,7 +113,7 @@ def test_gradient_does_not_depend_on_micro_batch(recipe: Maker, how: dict[str, b
 
 
 JACOBIAN = tuple(f"objective.regularizers={{jsrr: {{product: {product}, weight: 0.5}}}}" for product in ("vjp", "jvp"))
-"""Regularizers that differentiate inside of the engine's forward."""
+"""Regularizers that differentiate within the engine's forward pass."""
 
 
 @pytest.mark.parametrize("regularizers", JACOBIAN)
@@ -142,7 +142,7 @@ def test_updates_are_those_of_plain_torch(recipe: Maker, stage: int, regularizer
         results = after if norm is None else norm.item()
         assert results is not None
         assert results == pytest.approx(expected, rel=1e-5)
-        assert results > 0.05  # clipping had something to do, and the norm is that from before it
+        assert results > 0.05  # clipping is active, and the norm is that before clipping
     with gathered_parameters(built):
         for (name, actual), expected in zip(built.module.named_parameters(), plain.parameters(), strict=True):
             assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-6), name
@@ -156,7 +156,7 @@ def buffers(built: Engine) -> dict[str, Tensor]:
 
 
 def test_running_buffers_do_not_depend_on_micro_batch(recipe: Maker) -> None:
-    """Nor do gradients, since a buffer is constant within a step."""
+    """Gradients do not either, because a buffer is constant within a step."""
     results = []
     for micro in (8, 2):
         built = engine(module(recipe, EMA), micro)
@@ -177,7 +177,7 @@ def test_skipped_step_does_not_change_buffers(recipe: Maker, stage: int) -> None
     step(built, batch(1), 8)
     built.skip()
     assert buffers(built) == before
-    if stage:  # ZeRO drops it by itself
+    if stage:  # ZeRO skips the step by itself
         built.micro_step(batch(1), Loops.fixed(2), 0, float("nan"))
         built.update(1e-2)
         assert buffers(built) == before
@@ -211,7 +211,7 @@ def with_plain_scalar(recipe: Maker, *overrides: str) -> TrainingModule:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("trainable", ["['*']", "['readout.*', 'carry.*']"], ids=["all", "scalars_alone"])
 def test_parameters_without_dimensions_are_trained(recipe: Maker, stage: int, trainable: str) -> None:
-    """As plain torch trains them, clipping included; their state can be saved and loaded."""
+    """They equal those of plain torch, including clipping; their state can be saved and loaded."""
     overrides = f"train.trainable={trainable}"
     plain = with_plain_scalar(recipe, overrides)
     optimizer = RULE.build(parameter_groups(plain))
@@ -386,7 +386,7 @@ def test_non_finite_gradient_is_reported(recipe: Maker, stage: int) -> None:
     norm_reported = built.update(1e-2) if norm is None else norm.item()
     assert norm_reported is not None
     assert not math.isfinite(norm_reported)
-    if stage > 0:  # on stage 0 the trainer looks before it updates
+    if stage > 0:  # on stage 0 the trainer checks before the update
         assert gather_optimizer_state(built).keys() == before.keys()
         with gathered_parameters(built):
             assert all(parameter.isfinite().all() for parameter in built.module.parameters())

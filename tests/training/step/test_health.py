@@ -1,4 +1,4 @@
-"""What is wrong with a step is found, written down, and answered as the recipe says."""
+"""Health events are detected, logged and handled as the recipe states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def values(loss: float = 1.0, norm: float = 1.0, grad_norm: float | None = 1.0) 
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *samples: int) -> None:
-    """Let the gradient of some sequences of the stream be not a number."""
+    """Make the gradients of some sequences of the stream NaN."""
     real = Engine.micro_step
 
     def poisoned(self: Engine, batch: Batch, *arguments: Any) -> Any:
@@ -78,12 +78,12 @@ def test_spike_is_relative_to_recent_losses(recipe: Maker) -> None:
     monitor = health(recipe, "loss_spike={num_std: 4, window: 9, action: rewind}")
     losses = (2.0, 2.2, 1.8, 2.1, 1.9, 2.0, 2.3, 1.7, 2.0)  # median 2, median distance 0.1
     limit = 2 + 4 * 1.4826 * 0.1
-    assert monitor.check(1, values(loss=99.0), History(losses[1:]), "") is None  # too few to tell
+    assert monitor.check(1, values(loss=99.0), History(losses[1:]), "") is None  # too few losses
     assert monitor.check(1, values(loss=limit - 1e-6), History(losses), "") is None
     event = monitor.check(1, values(loss=limit + 1e-6), History(losses), "")
     assert event is not None
     assert (event.kind, event.action, event.limit) == ("loss_spike", "rewind", pytest.approx(limit))
-    flat = History((2.0,) * 9)  # no distance at all would make a spike of rounding
+    flat = History((2.0,) * 9)  # without the floor, rounding would count as a spike
     assert monitor.check(1, values(loss=2.07), flat, "") is None
     assert monitor.check(1, values(loss=2.09), flat, "") is not None
 
@@ -111,7 +111,7 @@ def test_repeated_skips_or_rewinds_stop(recipe: Maker, action: str, history: His
 def test_skipped_step_changes_nothing(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int
 ) -> None:
-    """Also where only ZeRO sees the bad number, in a gradient that is already cut up."""
+    """This includes ZeRO stages, on which only the partitioned gradient contains the NaN."""
     resolved = recipe(
         "train.health.not_finite=skip_step", "train.steps=4", "train.checkpoint.every=1", STAGE.format(stage)
     )
@@ -162,8 +162,10 @@ def test_rewind_uses_new_data_and_survives_kill(
     untouched = read_metrics(RunFolder(finished_run).metrics)
     assert [line["batch_sha"] for line in events[:6]] == [untouched[n]["batch_sha"] for n in (0, 1, 2, 5, 6, 7)]
     assert event["batch_sha"] == untouched[4]["batch_sha"]
-    assert [line["loops"] for line in events] == [line["loops"] for line in untouched]  # drawn by step, as ever
-    for lost in ((6, 8), (8,)):  # killed before and after the rewind had become part of a checkpoint
+    assert [line["loops"] for line in events] == [
+        line["loops"] for line in untouched
+    ]  # loops depend on the step, not on the data
+    for lost in ((6, 8), (8,)):  # killed before and after a checkpoint contains the rewind
         shutil.copytree(folder.path, tmp_path / f"killed-{len(lost)}")
         for step in lost:
             shutil.rmtree(tmp_path / f"killed-{len(lost)}" / "checkpoints" / f"step-{step:08d}")

@@ -1,4 +1,4 @@
-"""Loops depend on seed and step, and on nothing that a rank or a micro-batch changes."""
+"""Drawn loops depend on seed and step, not on ranks or micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Micro-steps add up to what one pass over the batch would have measured."""
+"""Metrics of micro-steps equal those of one pass over the batch."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_non_finite_gradient_is_a_fault() -> None:
 def test_non_finite_gradient_on_one_rank_affects_all() -> None:
     class Two:
         def sum(self, values: list[float]) -> list[float]:
-            return [*(2 * value for value in values[:-1]), values[-1] + 1.0]  # the other rank found it not finite
+            return [
+                *(2 * value for value in values[:-1]),
+                values[-1] + 1.0,
+            ]  # the gradient of the other rank is not finite
 
     result = step().read(Two(), torch.tensor(0.25))  # type: ignore[arg-type]
     assert result.fault() is not None

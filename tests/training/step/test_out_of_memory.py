@@ -1,4 +1,4 @@
-"""Where memory runs out, the user is told which micro-batch to try."""
+"""Out-of-memory errors name a smaller micro-batch."""
 
 from __future__ import annotations
 
