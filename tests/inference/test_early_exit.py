@@ -105,7 +105,7 @@ def test_extreme_thresholds_stop_first_or_last(exit: Exit) -> None:
         torch.testing.assert_close(exited.answer, full)
 
 
-def test_who_has_stopped_is_computed_no_further() -> None:
+def test_stopped_sequences_are_not_computed() -> None:
     model, rows = tiny(dtype=torch.float64), batch(6)
     scores = scores_of_full_pass(model, rows, LogitMargin())
     counted = []
@@ -120,7 +120,7 @@ def test_who_has_stopped_is_computed_no_further() -> None:
     assert counted[0] < counted[-1]
 
 
-def test_where_nobody_may_stop_nothing_is_scored() -> None:
+def test_nothing_is_scored_if_no_exit_is_possible() -> None:
     model, rows = tiny(), batch(3)
     with head_rows(model) as head:
         exit_early(model, rows, LogitMargin(), LOOPS, threshold=math.inf)
@@ -153,7 +153,7 @@ def test_last_sets_the_readout_loop() -> None:
     assert not torch.allclose(alone, trained)
 
 
-def test_padding_does_not_move_a_sequence() -> None:
+def test_padding_does_not_change_an_exit() -> None:
     model = tiny(dtype=torch.float64)
     short = batch(1, length=7)
     tokens, positions = torch.zeros(1, 12, dtype=torch.int64), torch.full((1, 12), PAD)

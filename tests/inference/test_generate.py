@@ -74,14 +74,14 @@ def test_cached_logits_equal_recomputation(parts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("length", "depth"), [(1, 1), (7, 4), (33, 2), (7, 8)])
-def test_thirty_two_cached_tokens_are_those_of_recomputation(length: int, depth: int) -> None:
+def test_cached_generation_equals_recomputation(length: int, depth: int) -> None:
     model = build_model(section(**MODELS["ouro"]), vocabulary=VOCABULARY, max_length=64, max_loops=8, seed=3).eval()
     prompt = torch.randint(0, VOCABULARY, (length,), generator=torch.Generator().manual_seed(length)).tolist()
     options: dict[str, Any] = {"depth": depth, "max_tokens": 32}
     assert generate(model, [prompt], **options) == generate(model, [prompt], cache=None, **options)
 
 
-def test_a_sequence_that_ends_leaves_the_batch() -> None:
+def test_finished_sequence_leaves_the_batch() -> None:
     model = any_length()
     free = generate(model, PROMPTS, depth=2, max_tokens=12)
     end = free[2].tokens[4]
@@ -99,7 +99,7 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
     assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "reported as soon as a sequence ends"
 
 
-def test_a_watcher_ends_a_sequence() -> None:
+def test_callback_can_end_a_sequence() -> None:
     seen: list[tuple[int, int]] = []
 
     def watch(number: int, tokens: Any) -> bool:

@@ -83,7 +83,7 @@ def pads(data: Batch) -> list[tuple[Tensor, int]]:
     return [(data.tokens, 5), (data.labels, -100), (data.positions, 2**30)]
 
 
-def test_steps_loops_and_places_draw_anew() -> None:
+def test_masks_differ_by_step_loop_and_position() -> None:
     x = torch.ones(2, 3, 64)
     first = Dropout(0.5, "mlp", 0).train()
     masks = [

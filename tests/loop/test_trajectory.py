@@ -47,7 +47,7 @@ def test_nll_is_the_cross_entropy_of_the_logits(unscored: int) -> None:
         assert (values[~data.scored] == 0).all()
 
 
-def test_one_pass_answers_for_every_depth() -> None:
+def test_one_pass_serves_every_depth() -> None:
     model, data = tiny(readout="final_only"), batch()
     t = model.run(data, Loops.fixed(4))
     deep = t.nll([1, 2, 3], at=[1, 2, 3])

@@ -71,10 +71,10 @@ def test_equals_torch_chunked_cross_entropy() -> None:
     if not hasattr(F, "linear_cross_entropy"):
         pytest.skip("this torch has no linear_cross_entropy")
     z, weight, _, labels = inputs(torch.float32, bias=False)
-    ours = linear_nll(z, weight, None, labels).mean()
+    actual = linear_nll(z, weight, None, labels).mean()
     expected = F.linear_cross_entropy(z, weight, labels, options=torch.nn.LinearCrossEntropyOptions())
-    torch.testing.assert_close(ours, expected)
-    for a, b in zip(torch.autograd.grad(ours, (z, weight)), torch.autograd.grad(expected, (z, weight)), strict=True):
+    torch.testing.assert_close(actual, expected)
+    for a, b in zip(torch.autograd.grad(actual, (z, weight)), torch.autograd.grad(expected, (z, weight)), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -125,7 +125,7 @@ def test_large_logits_neither_overflow_nor_vanish() -> None:
     assert z.grad.isfinite().all()
 
 
-def test_shapes_and_emptiness() -> None:
+def test_shapes_and_empty_inputs() -> None:
     z, weight, _, labels = inputs(bias=False)
     assert linear_nll(z[:36].view(3, 12, D), weight, None, labels[:36].view(3, 12)).shape == (3, 12)
     empty = linear_nll(z[:0], weight, None, labels[:0])

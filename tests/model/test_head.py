@@ -19,7 +19,7 @@ def test_logits_and_losses_agree() -> None:
     assert Head(4, 7).bias is None
 
 
-def test_follows_a_finer_input() -> None:
+def test_head_uses_the_finer_input_precision() -> None:
     head, z = Head(4, 7, bias=True), random(2, 4, dtype=torch.float64)
     assert head(z).dtype == torch.float64
     assert head(z, torch.tensor([1, 2])).dtype == torch.float64

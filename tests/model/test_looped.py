@@ -171,7 +171,7 @@ def test_an_intervention_comes_before_readout_and_carry() -> None:
     torch.testing.assert_close(t.carried(1), model.carry.norm(t.state(1)))
 
 
-def test_keep_bounds_what_stays() -> None:
+def test_keep_limits_stored_states() -> None:
     t = tiny().run(batch(), Loops.fixed(6), keep=frozenset({2}))
     assert sorted(t._states) == [2, 6]
     assert sorted(t._carried) == [2]
@@ -238,7 +238,7 @@ def test_the_stream_stays_fp32_under_autocast(placement: str) -> None:
 
 
 @torch.no_grad()
-def test_batch_size_changes_nothing() -> None:
+def test_result_is_invariant_to_batch_size() -> None:
     model, data = tiny(**HUGINN), batch(rows=8)
     full_pass = model.run(data, Loops.fixed(3)).nll([1, 2, 3])
     parts = torch.cat([model.run(part, Loops.fixed(3)).nll([1, 2, 3]) for part in data.split(1)], dim=1)

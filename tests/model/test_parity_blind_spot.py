@@ -91,12 +91,12 @@ class Reference:
         chosen = {"position": "learned", "gate": "linear"} | parts
         model = build_model(section(width=32, block=block, **chosen), vocabulary=61, max_length=16, max_loops=LOOPS)
         per_loop = model.max_depth is not None
-        ours = {
+        state = {
             name: self.weights[self.reference_name(name, per_loop)]
             for name in model.state_dict()
             if name != "head.weight"
         }
-        assert model.load_state_dict(ours, strict=False).missing_keys == ["head.weight"]
+        assert model.load_state_dict(state, strict=False).missing_keys == ["head.weight"]
         return model.to(self.dtype).eval()
 
     def batch(self, labels: str = "labels") -> Batch:

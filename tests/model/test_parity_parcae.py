@@ -93,7 +93,7 @@ def test_eight_iterates_from_zero(case: Case) -> None:
 
 
 @torch.no_grad()
-def test_the_first_weights_are_the_reference_s(golden_dir: Path) -> None:
+def test_initial_weights_equal_the_reference(golden_dir: Path) -> None:
     weights = load_file(golden_dir / "parcae/weights.safetensors")
     for name, value in Diagonal(32).named_parameters():
         torch.testing.assert_close(value.data, weights[f"init_square/{NAMES[name]}"], rtol=0, atol=2e-7)

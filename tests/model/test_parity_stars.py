@@ -97,7 +97,7 @@ class Reference:
         return model.to(self.dtype).eval()
 
     def run(self, case: str, loops: int) -> Trajectory:
-        # the reference lets tokens look at padding; so padding is here an ordinary token
+        # the reference lets tokens attend to padding, so padding is an ordinary token here
         return self.model(case).run(Batch.of(self.expected["input_ids"], self.expected["labels"]), Loops.fixed(loops))
 
     def check(self, name: str, actual: Tensor) -> None:
@@ -138,7 +138,7 @@ def reference(request: pytest.FixtureRequest) -> Reference:
 
 
 @pytest.fixture
-def their_vector(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+def reference_vector(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jacobian, "random_vector", lambda t, c, number: reference.expected["v_raw"].to(c.dtype))
 
 
@@ -158,7 +158,7 @@ def test_states_logits_and_losses_at_every_depth(reference: Reference, case: str
         reference.check(f"{case}/loss", nll)
 
 
-@pytest.mark.usefixtures("their_vector")
+@pytest.mark.usefixtures("reference_vector")
 @stored("{case}/reg/{kind}", kind=[*KINDS, *TOTALS])
 def test_the_regulariser_and_its_gradients(reference: Reference, case: str, kind: str) -> None:
     t = reference.run(case, AT)
@@ -170,24 +170,24 @@ def test_the_regulariser_and_its_gradients(reference: Reference, case: str, kind
     reference.check(f"{case}/reg/{kind}", value.detach())
     if "jvp" in kind and "RMSNorm" not in case:
         # the fixture's gradients went backwards through torch's tangent of layer_norm, which loses those of its mean
-        # and deviation; ours are held against differences of the value instead, below
+        # and deviation; another test below compares our gradients with differences of the value instead
         return
     value.backward()
     assert isinstance(t.model, LoopedModel)
     stored = 0
     for name, parameter in t.model.named_parameters():
-        norm = f"{case}/grad_norm/{kind}/{reference.their_name(name, case)}"
+        norm = f"{case}/grad_norm/{kind}/{reference.reference_name(name, case)}"
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         if norm in reference.expected:
             stored += 1
             reference.check(norm, gradient.norm())
-        dot = f"{case}/grad_dot_param/{kind}/{reference.their_name(name, case)}"
+        dot = f"{case}/grad_dot_param/{kind}/{reference.reference_name(name, case)}"
         if dot in reference.expected:
             reference.check(dot, (gradient * parameter).sum().detach())
     assert stored == sum(name.startswith(f"{case}/grad_norm/{kind}/") for name in reference.expected)
 
 
-@pytest.mark.usefixtures("their_vector")
+@pytest.mark.usefixtures("reference_vector")
 @pytest.mark.parametrize("reference", [torch.float64], ids=["fp64"], indirect=True)
 @pytest.mark.parametrize("kind", ["vjp_sample", "jvp_sample", "jvp_batch"])
 @pytest.mark.parametrize("case", [case for case in CASES if "RMSNorm" not in case])
@@ -212,7 +212,7 @@ def test_gradients_are_slopes_of_the_value(reference: Reference, case: str, kind
     assert slope == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-6)
 
 
-@pytest.mark.usefixtures("their_vector")
+@pytest.mark.usefixtures("reference_vector")
 def test_the_published_training_step(reference: Reference) -> None:
     t = reference.run("sandwich_dual.LayerNorm", AT)
     jsrr = JSRR(preset="code")

@@ -16,7 +16,7 @@ def at(rows: Rows, k: int) -> list[int] | None:
     return None if index is None else index.tolist()
 
 
-def test_everyone_unless_told_otherwise() -> None:
+def test_all_sequences_run_by_default() -> None:
     rows = Rows(Loops.fixed(3), 2, CPU)
     assert at(rows, 1) is None
     new = torch.ones(2, 1)

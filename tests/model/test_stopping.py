@@ -99,7 +99,7 @@ def test_truncated_backprop_is_refused() -> None:
 
 
 @pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), LastN(n=2), ExitWeighted(entropy=0.0)])
-def test_supervisions_take_the_loops_that_ran(supervision: Supervision) -> None:
+def test_supervisions_use_only_executed_loops(supervision: Supervision) -> None:
     """The mean over sequences of each one's value, from those of the last n loops that are read, or the last state."""
     built, data = model(), batch(rows=6)
     t = built.run(data, Loops.fixed(LOOPS))

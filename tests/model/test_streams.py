@@ -31,7 +31,7 @@ E, C = random(2, 5, 4), random(2, 5, STREAMS, 4, seed=1)
 @pytest.mark.parametrize(
     "injection", [NoInjection(), Add(4), Concat(4), Gated(4), Diagonal(4)], ids=lambda part: type(part).__name__
 )
-def test_each_stream_gets_the_injection_alone(injection: Injection) -> None:
+def test_injection_runs_on_each_stream_separately(injection: Injection) -> None:
     """The same numbers as if each stream were a state by itself, in the shape of the state."""
     together = injection(C, E, step_for(E))
     alone = [injection(C[:, :, stream], E, step_for(E)) for stream in range(STREAMS)]

@@ -54,10 +54,10 @@ class Job:
         options = [word for option in OPTIONS for word in ("--set", option.format(steps=steps))]
         words = ["-m", "loopkit", "train", str(recipe), "--nproc", str(RANKS), "--runs", str(folder.path.parent)]
         words += ["--name", folder.name, *options, *(["--resume"] if resume else [])]
-        self.message = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the job)
+        self.error_output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the job)
         env = {**os.environ, "LOOPKIT_CACHE": str(folder.path.parent / "cache"), "OMP_NUM_THREADS": "1"}
         self.launcher = subprocess.Popen(
-            [sys.executable, *words], env=env, stdout=subprocess.DEVNULL, stderr=self.message, process_group=0
+            [sys.executable, *words], env=env, stdout=subprocess.DEVNULL, stderr=self.error_output, process_group=0
         )
         self.ranks: list[int] = []
 
@@ -88,16 +88,16 @@ class Job:
         Raises:
             AssertionError: If something is still there.
         """
-        began = time.monotonic()
+        start_time = time.monotonic()
         while (left := [pid for pid in [self.launcher.pid, *self.ranks] if self._lives(pid)]) or (
             self.launcher.poll() is None
         ):
-            waited = time.monotonic() - began
+            waited = time.monotonic() - start_time
             if waited > seconds:
                 self.kill("all", random.Random())
                 raise AssertionError(f"{left} of the job still run after {waited:.0f} s; its errors: {self.words}")
             time.sleep(0.02)
-        return time.monotonic() - began
+        return time.monotonic() - start_time
 
     def _lives(self, pid: int) -> bool:
         if pid == self.launcher.pid:
@@ -110,8 +110,8 @@ class Job:
     @property
     def words(self) -> str:
         """What the job wrote to standard error."""
-        self.message.seek(0)
-        return self.message.read()
+        self.error_output.seek(0)
+        return self.error_output.read()
 
 
 def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) -> Killed:

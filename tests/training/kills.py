@@ -43,6 +43,6 @@ def run_study(study: Callable[..., Any], description: str | None, *, kills: int,
 
     with tempfile.TemporaryDirectory() as home:
         recipe = write_recipe(Path(home))
-        began = time.monotonic()
+        start_time = time.monotonic()
         print(study(recipe, Path(home), kills=options.kills, writing=options.writing, seed=options.seed))
-        print(f"{time.monotonic() - began:.0f} s")
+        print(f"{time.monotonic() - start_time:.0f} s")

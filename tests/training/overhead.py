@@ -91,10 +91,10 @@ def measure(steps: int, batch: int, precision: str) -> dict[str, Any]:
             }
             for number in range(steps + 1):
                 for name, step in runs.items():
-                    began, worked = time.perf_counter(), time.process_time()
+                    start_time, worked = time.perf_counter(), time.process_time()
                     step(number)
                     if number > 0:  # the first one warms up
-                        seconds[name].append(time.perf_counter() - began)
+                        seconds[name].append(time.perf_counter() - start_time)
                         busy[name].append(time.process_time() - worked)
     facts = {"steps": steps, "batch": batch, "precision": precision, "threads": torch.get_num_threads()}
     # processor time is more reliable than the clock on a shared machine

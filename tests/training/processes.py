@@ -60,10 +60,10 @@ def start(recipe: Path, folder: Path, *overrides: str, resume: bool = False, ran
             port = str(free.getsockname()[1])
         common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         places = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    begun = [SERVER.Process(target=_train, args=(recipe, overrides, folder, resume, place)) for place in places]
-    for process in begun:
+    processes = [SERVER.Process(target=_train, args=(recipe, overrides, folder, resume, place)) for place in places]
+    for process in processes:
         process.start()
-    return begun
+    return processes
 
 
 def finish(processes: list[BaseProcess], seconds: float = 300) -> list[int | None]:
@@ -103,9 +103,9 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
     warm = SERVER.Process(target=int)  # the server imports before runs are timed
     warm.start()
     finish([warm])
-    began = time.monotonic()
+    start_time = time.monotonic()
     assert finish(start(recipe, home / "alone")) == [0]
-    duration = time.monotonic() - began
+    duration = time.monotonic() - start_time
     last = max(checkpoint.step for checkpoint in checkpoints(home / "alone" / "checkpoints"))
     while seen.kills < kills or seen.writing < writing:
         folder = home / f"run-{seen.runs}"

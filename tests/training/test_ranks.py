@@ -95,10 +95,10 @@ def alone(folder: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    ours, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
-    assert len(ours) == len(expected) == 20
-    assert len({line["loops"] for line in ours}) > 1
-    for record, expected_record in zip(ours, expected, strict=True):
+    actual, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
+    assert len(actual) == len(expected) == 20
+    assert len({line["loops"] for line in actual}) > 1
+    for record, expected_record in zip(actual, expected, strict=True):
         assert abs(record["loss"] - expected_record["loss"]) < 1e-5
         assert record["regularizers"] == pytest.approx(expected_record["regularizers"], rel=1e-5)
         same = ("step", "loops", "loops_mean", "backprop_loops", "tokens", "batch_sha")
@@ -115,8 +115,8 @@ def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    (ours,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
-    record, expected_record = json.loads(ours.read_text()), json.loads(expected.read_text())
+    (actual,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
+    record, expected_record = json.loads(actual.read_text()), json.loads(expected.read_text())
     assert expected_record["batches"] % 2 == 1  # one rank has more batches
     for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
         assert record[key] == expected_record[key]
@@ -131,8 +131,8 @@ def test_only_the_first_rank_writes(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("scalars")])
 def test_running_buffers_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    ours, expected = (tensors(run, 20) for run in (folder / name, alone["scalars"]))
+    actual, expected = (tensors(run, 20) for run in (folder / name, alone["scalars"]))
     for key in ("log_s_ref", "count"):
         (where,) = [name for name in expected if name.endswith(key)]
         assert expected[where] != 0
-        assert ours[where].item() == pytest.approx(expected[where].item(), rel=1e-4)
+        assert actual[where].item() == pytest.approx(expected[where].item(), rel=1e-4)

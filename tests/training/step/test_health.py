@@ -162,9 +162,8 @@ def test_rewind_uses_new_data_and_survives_kill(
     untouched = read_metrics(RunFolder(finished_run).metrics)
     assert [line["batch_sha"] for line in events[:6]] == [untouched[n]["batch_sha"] for n in (0, 1, 2, 5, 6, 7)]
     assert event["batch_sha"] == untouched[4]["batch_sha"]
-    assert [line["loops"] for line in events] == [
-        line["loops"] for line in untouched
-    ]  # loops depend on the step, not on the data
+    # loops depend on the step, not on the data
+    assert [line["loops"] for line in events] == [line["loops"] for line in untouched]
     for lost in ((6, 8), (8,)):  # killed before and after a checkpoint contains the rewind
         shutil.copytree(folder.path, tmp_path / f"killed-{len(lost)}")
         for step in lost:

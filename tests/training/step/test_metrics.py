@@ -97,10 +97,8 @@ def test_non_finite_gradient_is_a_fault() -> None:
 def test_non_finite_gradient_on_one_rank_affects_all() -> None:
     class Two:
         def sum(self, values: list[float]) -> list[float]:
-            return [
-                *(2 * value for value in values[:-1]),
-                values[-1] + 1.0,
-            ]  # the gradient of the other rank is not finite
+            # the gradient of the other rank is not finite
+            return [*(2 * value for value in values[:-1]), values[-1] + 1.0]
 
     result = step().read(Two(), torch.tensor(0.25))  # type: ignore[arg-type]
     assert result.fault() is not None
