@@ -45,7 +45,7 @@ def test_visibility_by_eps_does_not_count() -> None:
     [
         ({1: 0.02, 10: 2.0, 100: 200.0, 10**6: 2e10}, True),  # a square
         ({1: 1.0, 10: 1.0, 100: 1.0, 10**6: 1.0}, True),  # a logarithm
-        ({1: 1e-8, 10: 1e-7, 100: 1e-6, 10**6: 1e-2}, False),  # too weak where it matters
+        ({1: 1e-8, 10: 1e-7, 100: 1e-6, 10**6: 1e-2}, False),  # too weak for large states
         ({1: -0.3, 10: -0.16, 100: 0.011, 10**6: 1e-12}, False),  # a gate, which levels off
         ({1: 1e-4, 10: 1e-3, 100: 0.03, 10**6: 1e-9}, False),  # a gate that starts small
         ({1: -1.0, 10: -1.0, 100: -1.0, 10**6: -1.0}, False),  # pushes outwards

@@ -17,7 +17,7 @@ from tests.model.tiny import batch, tiny
 
 
 class Linear:
-    """``c' = c A`` on every token by itself, plus what each token takes from the one after it."""
+    """``c' = c A`` on each token separately, plus a term from the next token."""
 
     training = False
 
@@ -49,7 +49,7 @@ def test_a_linear_loop() -> None:
 
 
 def test_padding_is_ignored() -> None:
-    # were its tokens counted, the last row's would feed on each other in a ring
+    # the last row's padding, if counted, would feed back into itself
     padded = replace(batch(2, 4), positions=torch.tensor([[0, 1, 2, 3], [0, PAD, PAD, PAD]]))
     findings = loop_radius(passed(Linear(0.5 * torch.eye(2).double(), backwards=2.0), padded, 2))
     assert findings.rho.tolist() == pytest.approx([2.5, 0.5], rel=1e-9)

@@ -164,7 +164,7 @@ def test_padding_does_not_change_an_exit() -> None:
 
 
 class NotANumber(Depth):
-    """A score that broke."""
+    """A score that is NaN."""
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         return super().score(t, k) * math.nan

@@ -152,7 +152,7 @@ def test_random_start_depends_on_seed_and_sample() -> None:
 
 def test_uncacheable_component_is_recomputed() -> None:
     class Whole(CausalAttention):
-        """One that needs all tokens at once."""
+        """An attention without cache, which needs all tokens at once."""
 
         def forward(self, x: Tensor, step: Any) -> Tensor:
             assert step.cache is None

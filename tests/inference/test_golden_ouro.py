@@ -28,7 +28,7 @@ SUBLAYERS = {
 
 
 def built(folder: Path) -> LoopedModel:
-    """The checkpoint, by hand."""
+    """Build the checkpoint's model without the importer."""
     sizes = json.loads((folder / "config.json").read_text())
     weights = load_file(folder / "model.safetensors")
     attention = {"heads": sizes["num_attention_heads"], "kv_heads": sizes["num_key_value_heads"]}

@@ -9,7 +9,7 @@ LOGITS = torch.tensor([[0.5, 2.0, -1.0, 1.0, 0.0]])
 
 
 def draw(sampling: Sampling, count: int = 20_000) -> torch.Tensor:
-    """Shares of the tokens among draws at one position of many samples."""
+    """Return the frequencies of the tokens among draws at one position of many samples."""
     tokens = sampling.choose(LOGITS.expand(count, -1), torch.arange(count), torch.full((count,), 5))
     return tokens.bincount(minlength=5) / count
 

@@ -9,7 +9,7 @@ from loopkit.inference.stream import Stream
 
 
 def pieces(text: str, stop: list[str], end: str) -> list[str]:
-    """What is shown of a text that comes byte by byte, and ends as it ends."""
+    """Return the streamed pieces of a text that arrives byte by byte."""
     shown: list[str] = []
     tokens = [int(i) for i in Bytes().encode([text])[0]]
     stream = Stream(Bytes(), stop, shown.append)

@@ -26,7 +26,7 @@ BLOCK: dict[str, Any] = {
 
 
 def dropping(**parts: Any) -> LoopedModel:
-    """A model with every dropout there is, in training."""
+    """A model with every kind of dropout, in training mode."""
     parts = {"prelude": 1, "coda": 1, "core": 2, "dtype": torch.float64} | parts
     return tiny(block=BLOCK, embedding=EmbeddingConfig(dropout=0.1), **parts).train()
 
@@ -50,7 +50,7 @@ def backward(model: LoopedModel, data: Batch, loops: int = 3, step: int = 5, sha
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_split_of_batch_changes_only_rounding(size: int) -> None:
-    """Also in the extra application of JSRR, and whatever torch's generator did before."""
+    """This includes the extra application of JSRR, and any state of torch's generator."""
     model, data = dropping(), batch(rows=6)
     backward(model, data)
     expected = gradients(model)
@@ -61,7 +61,7 @@ def test_split_of_batch_changes_only_rounding(size: int) -> None:
 
 
 def test_split_of_unequal_depths_changes_only_rounding() -> None:
-    """A micro-batch runs to its own deepest sequence, so a sequence's loops have other numbers in it."""
+    """A micro-batch runs to its own deepest sequence, which shifts the loop numbers of its sequences."""
     model, data, depths = dropping(), batch(rows=4), torch.tensor([4, 1, 2, 3])
     expected = model.run(data, Loops(4, 4, depths)).logits(4)
     parts = []
@@ -103,7 +103,7 @@ def test_masks_differ_by_step_loop_and_position() -> None:
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_numbers_are_dropped_independently_at_the_rate(rate: float) -> None:
-    """Mean, and covariance of neighbours and of far numbers in every dimension, within four standard errors."""
+    """Mean and covariances of near and distant numbers in every dimension are within four standard errors."""
     drop, like = Dropout(rate, "weights"), torch.ones(16, 4, 64, 64)
     mask = drop.train().drop_weights(like, step_for(like[:, 0])).mul(1 - rate)
     assert mask.unique().tolist() == pytest.approx([0.0, 1.0])
@@ -127,7 +127,7 @@ def test_recomputed_loops_drop_the_same() -> None:
 
 
 def test_compiled_blocks_drop_the_same_and_compile_once() -> None:
-    """Neither the number of a layer nor that of a loop or step is part of the compiled code."""
+    """Numbers of layers, loops and steps are not constants of the compiled code."""
     model, data = dropping(core=3), batch()
     eager = model.run(data, Loops.fixed(3), noise_key=(3, 5)).logits(3)
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Loop counts that contradict themselves are refused; time runs from 0 to 1."""
+"""Contradictory loop counts are refused; time runs from 0 to 1."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.model.tiny import tiny
 
 
 def test_stage_norms_face_the_loop() -> None:
-    Append.num_built = 0
+    Append.made = 0
     blocks, norm, x = [Append(), Append()], RMSNorm(4), random(1, 2, 4)
     torch.testing.assert_close(Prelude(blocks, norm)(x, step_for(x)), norm(100 * x + 12))
     torch.testing.assert_close(Coda(blocks, norm)(x, step_for(x)), 100 * norm(x) + 12)
@@ -23,7 +23,7 @@ def test_stage_norms_face_the_loop() -> None:
 
 
 def test_projection_lies_between_norm_and_blocks() -> None:
-    Append.num_built = 0
+    Append.made = 0
     blocks, norm, x = [Append(), Append()], RMSNorm(4), random(1, 2, 4)
     prelude = Prelude(blocks, norm, (4, "orthogonal"))
     coda = Coda(blocks, norm, (4, "identity"))

@@ -1,4 +1,4 @@
-"""A gate may end a sequence's loops in training, and a core may read it."""
+"""Gates can stop sequences in training, and cores can read gates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model(gate: Any = "ponder", core: Any = None, **parts: Any) -> LoopedModel:
 
 
 def alone(built: LoopedModel, t: Trajectory) -> list[Trajectory]:
-    """Each sequence by itself, in evaluation mode, for as many loops as it ran."""
+    """Run each sequence separately, in evaluation mode, for the loops that it ran."""
     built.eval()
     depths = t.depth.tolist()
     results = [built.run(t.batch.rows(slice(row, row + 1)), Loops.fixed(depth)) for row, depth in enumerate(depths)]
@@ -60,7 +60,7 @@ def test_stopped_sequences_equal_runs_of_their_depth(gate: Any) -> None:
     built.core.register_forward_hook(lambda _, args, output: calls.append(len(output)))
     t = built.run(data, Loops.fixed(LOOPS))
     assert len(set(t.depth.tolist())) > 1
-    # ranks stay in step, and what has stopped is not computed
+    # ranks stay in step, and stopped sequences are not computed
     assert len(calls) == t.reached == LOOPS
     assert calls[-1] == max(sum(t.depth == LOOPS), 1)
     together = gradients(built, t.nll([LOOPS]).mean())
@@ -149,7 +149,7 @@ def test_metrics_do_not_depend_on_the_micro_batch() -> None:
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_core_reads_the_gate(checkpointing: bool) -> None:
-    """As the trajectory reads it, for the sequences that the loop computes."""
+    """The value equals that of the trajectory, for the sequences that the loop computes."""
     built, data = model({"type": "linear", "reads": "readout"}, "act_core", coda=1), batch(rows=4)
     seen: list[tuple[int, Tensor, Tensor]] = []
     forward = type(built.gate).forward
@@ -172,7 +172,7 @@ def test_core_reads_the_gate(checkpointing: bool) -> None:
 
 
 def test_pass_whose_loops_are_recomputed_is_released() -> None:
-    """What recomputes a loop holds its step, which must not hold the pass with its states."""
+    """The recomputation holds the step of its loop, which must not reference the pass and its states."""
     built = model("linear", "act_core")
     built.checkpointing = True
     gc.disable()

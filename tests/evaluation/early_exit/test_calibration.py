@@ -115,6 +115,6 @@ def test_calibration_predicts_the_early_exit_run() -> None:
     rows = batch(8)
     result = tabulate(model, [rows], {"margin": LogitMargin()}, 4, lambda k: k)
     for trial in choose(result, "margin", thresholds=7).trials:
-        # a hair below, as the threshold is one of the scores
+        # slightly below, because the threshold is one of the scores
         exited = exit_early(model, rows, LogitMargin(), 4, threshold=trial.threshold - 1e-6)
         assert exited.depth.double().mean().item() == trial.average_loops
