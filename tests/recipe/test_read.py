@@ -86,7 +86,7 @@ def test_what_is_no_recipe_is_refused_with_its_line(tmp_path: Path, text: str, s
     assert problem.origin.file == str(file)
 
 
-def test_unreadable_weight_files_are_refused(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no such file"):
         read_file(tmp_path / "none.yaml")
     with pytest.raises(RecipeError, match="is a folder"):
