@@ -147,33 +147,16 @@ def evaluate(
     Raises:
         UserError: If there is no such run, or it cannot be evaluated at these depths.
     """
-    from loopkit.data import prepare
-    from loopkit.evaluation import completions_of, parse_depths, write_result
-    from loopkit.evaluation import evaluate as evaluate_model
-    from loopkit.evaluation.measure import scores_text
+    from loopkit.evaluation import parse_depths
+    from loopkit.evaluation.evaluate_run import evaluate_run
     from loopkit.evaluation.overrides import check_overrides
-    from loopkit.evaluation.settings import EvaluationSettings
     from loopkit.evaluation.trained_run import open_run
     from loopkit.report import write_report
 
     check_overrides(overrides)
     depths = parse_depths(depths) if isinstance(depths, str) else depths
     opened = open_run(run, step=step, overrides=tuple(overrides), tasks=tasks, device=device, root=Path(runs))
-    recipe, prepared = opened.recipe, None
-    if scores_text(recipe.evaluate):
-        prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
-    result = evaluate_model(
-        opened.model,
-        prepared,
-        EvaluationSettings.from_recipe(
-            recipe, depths=opened.depths if depths is None else depths, dtype=dtype, read_as=read_as
-        ),
-        tokenizer=opened.tokenizer,
-        trained=opened.trained_as(read_as),
-        origin=opened.origin,
-        completions=completions_of(opened.folder, opened.checkpoint.step),
-    )
-    write_result(result, opened.folder)
+    result, _ = evaluate_run(opened, depths, dtype=dtype, read_as=read_as)
     write_report(opened.folder)
     return result
 

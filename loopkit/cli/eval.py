@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,12 @@ from loopkit.cli.options import (
     step_option,
 )
 from loopkit.cli.ranks import nproc_option, start_ranks
-from loopkit.errors import file_errors
 from loopkit.plural import plural
 
 if TYPE_CHECKING:
     import torch
     from rich.console import RenderableType
 
-    from loopkit.data import Prepared
     from loopkit.evaluation.shards import EvaluationShard
     from loopkit.evaluation.trained_run import TrainedRun
 
@@ -130,8 +129,12 @@ def command(
             )
     start_ranks(nproc, REMEDY)
 
+    from loopkit.evaluation.evaluate_run import benchmark_run, evaluate_run
     from loopkit.evaluation.shards import ALONE
     from loopkit.evaluation.trained_run import open_run
+    from loopkit.report import depth_report, write_report
+    from loopkit.report.plots.frontier import plot_frontier
+    from loopkit.report.tables.early_exit import exit_report
     from loopkit.training.distributed.rank_errors import report_rank_errors
 
     with report_rank_errors(REMEDY):
@@ -145,61 +148,29 @@ def command(
                 return
             click.echo(f"{unshared} cannot be divided among ranks; only rank 0 evaluates", err=True)
             shard = ALONE
-        options: dict[str, Any] = {"dtype": dtype, "read_as": read_as, "timed": timed, "exits": exits}
-        _evaluate(opened, chosen_depths, shard, **options, write=not no_write, as_json=as_json)
+        show = partial(_show, as_json=as_json)
+        options: dict[str, Any] = {"dtype": dtype, "read_as": read_as, "write": not no_write}
+        if exits:
+            result, path = benchmark_run(opened, exits, **options, on_result=partial(show, report=exit_report))
+            if path:
+                plot = plot_frontier({opened.folder.name: result}, opened.folder.path / "plots" / "frontier.svg")
+                _list_files([path, plot], as_json)
+            return
+        _, path = evaluate_run(
+            opened,
+            chosen_depths,
+            **options,
+            timed_batches=timed,
+            shard=shard,
+            on_result=partial(show, report=depth_report),
+            on_completion=_ignore_progress if shard.rank else _show_progress,
+        )
+        if path:
+            _list_files([path, *(opened.folder.path / name for name in write_report(opened.folder))], as_json)
 
 
-def _evaluate(
-    opened: TrainedRun,
-    depths: Sequence[int] | None,
-    shard: EvaluationShard,
-    *,
-    dtype: str | None,
-    read_as: str,
-    timed: int,
-    exits: tuple[str, ...],
-    write: bool,
-    as_json: bool,
-) -> None:
-    """Evaluate on this rank; the first one shows and writes the result."""
-    from loopkit.data import prepare
-    from loopkit.evaluation import completions_of, evaluate, write_result
-    from loopkit.evaluation.measure import scores_text
-    from loopkit.evaluation.settings import EvaluationSettings
-    from loopkit.report import depth_report, write_report
-
-    recipe = opened.recipe
-    prepared = None
-    if exits or timed or scores_text(recipe.evaluate):
-        prepared = prepare(recipe.data, splits=(recipe.evaluate.split,), tokenizer=opened.tokenizer)
-    choices: dict[str, Any] = {"dtype": dtype, "read_as": read_as}
-    if exits and prepared is not None:
-        _benchmark(opened, prepared, exits, choices, write, as_json)
-        return
-    result = evaluate(
-        opened.model,
-        prepared,
-        EvaluationSettings.from_recipe(
-            recipe, depths=opened.depths if depths is None else depths, timed_batches=timed, **choices
-        ),
-        tokenizer=opened.tokenizer,
-        trained=opened.trained_as(read_as),  # type: ignore[arg-type]
-        origin=opened.origin,
-        completions=completions_of(opened.folder, opened.checkpoint.step) if write else None,
-        on_completion=_ignore_progress if shard.rank else _show_progress,
-        shard=shard,
-    )
-    if shard.rank:
-        return
-    _show(result.to_json(), depth_report, as_json)
-    if write:
-        path = write_result(result, opened.folder)
-        written = write_report(opened.folder)
-        _list_files([path, *(opened.folder.path / name for name in written)], as_json)
-
-
-def _show(result: Mapping[str, Any], report: Callable[[Mapping[str, Any]], RenderableType], as_json: bool) -> None:
-    """Print a result, before a write may fail."""
+def _show(result: Mapping[str, Any], *, report: Callable[[Mapping[str, Any]], RenderableType], as_json: bool) -> None:
+    """Print a result and flush it, so that it is shown even if a later write fails."""
     import json
 
     from loopkit.report import console
@@ -247,35 +218,3 @@ def _show_progress(task: str, depth: int, done: int, total: int) -> None:
     """Show the progress of a task's generations on a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r{task}, depth {depth}: {done} of {plural(total, 'generation')}", err=True, nl=done == total)
-
-
-def _benchmark(
-    opened: TrainedRun, prepared: Prepared, names: tuple[str, ...], choices: dict[str, Any], write: bool, as_json: bool
-) -> None:
-    """Benchmark each early-exit rule against every fixed depth."""
-    from loopkit.evaluation.early_exit.benchmark import exit_benchmark
-    from loopkit.evaluation.settings import ExitBenchmarkSettings
-    from loopkit.recipe import component
-    from loopkit.registry.catalog import catalog
-    from loopkit.report.plots.frontier import plot_frontier
-    from loopkit.report.tables.early_exit import exit_report
-    from loopkit.runs import write_json
-
-    components = catalog().with_files(Path(file) for file in opened.recipe.values["plugins"])
-    exits = {name: component("exit", name, among=components).build() for name in names}
-    result = exit_benchmark(
-        opened.model,
-        prepared,
-        exits,
-        ExitBenchmarkSettings.from_recipe(opened.recipe, **choices),
-        trained=opened.trained_as(choices["read_as"]),
-        origin=opened.origin,
-    )
-    _show(result, exit_report, as_json)
-    if write:
-        path = opened.folder.path / "exit" / f"{opened.checkpoint.path.name}.json"
-        with file_errors(path, "written"):
-            path.parent.mkdir(exist_ok=True)
-        write_json(path, result)
-        plot = plot_frontier({opened.folder.name: result}, opened.folder.path / "plots" / "frontier.svg")
-        _list_files([path, plot], as_json)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+import loopkit
 from loopkit.cli import main
 from loopkit.errors import FileError
 from loopkit.interop import import_folder
@@ -69,10 +70,19 @@ def test_results_are_printed_before_a_failing_write(failing: str, run: Path, mon
     def fails(*words: Any) -> None:
         raise FileError("run cannot be written: no space left on device; free some space")
 
-    package = "loopkit.evaluation" if failing == "write_result" else "loopkit.report"
+    package = "loopkit.evaluation.evaluate_run" if failing == "write_result" else "loopkit.report"
     monkeypatch.setattr(f"{package}.{failing}", fails)
     result = evaluate(run, "--depths", "1")
     assert result.exit_code == 2
     assert "bits/byte" in result.stdout
     assert "no space left on device" in result.output
     assert len(list((run / "eval").glob("*.json"))) == (failing == "write_report")
+
+
+def test_command_and_python_write_equal_results(run: Path) -> None:
+    result = evaluate(run, "--depths", "1,2", "--json")
+    assert result.exit_code == 0, result.output
+    (file,) = (run / "eval").glob("*.json")
+    file.unlink()
+    from_python = loopkit.evaluate(run, depths="1-2", overrides=["evaluate.max_tokens=400"], dtype="fp32").to_json()
+    assert json.loads(result.stdout) == json.loads(file.read_text()) == from_python

@@ -94,5 +94,5 @@ _RESULT = Result(
 
 @pytest.fixture
 def result() -> Result:
-    """What an evaluation of depth 1 may have found."""
+    """Possible results of an evaluation at depth 1."""
     return _RESULT

@@ -1,4 +1,4 @@
-"""The audit of a run that lies in a folder."""
+"""The audit of a run's folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.evaluation.conftest import Case
 
 @pytest.fixture(scope="module")
 def runs(make_case: Callable[..., Case], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs whose weights only their seed made: ``blind`` and ``raw``."""
+    """Two runs with initial weights: ``blind`` and ``raw``."""
     root = tmp_path_factory.mktemp("runs")
     for name, override in (("blind", "model.readout=norm"), ("raw", "model.readout=raw")):
         case = make_case(override)
@@ -45,21 +45,21 @@ def test_both_verdicts(runs: Path, tmp_path: Path) -> None:
     assert raw.scale.visible
 
 
-def test_twice_the_same(runs: Path, tmp_path: Path) -> None:
+def test_audit_is_repeatable(runs: Path, tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     first, second = (audit_run("raw", root=runs, cache=tmp_path).to_json() for _ in range(2))
     assert first == second
     assert torch.get_num_threads() == threads
 
 
-def test_what_is_not_there(runs: Path, tmp_path: Path) -> None:
+def test_missing_runs_and_checkpoints_are_reported(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(NoRun, match="blind, raw"):
         audit_run("other", root=runs)
     with pytest.raises(CheckpointProblem, match="steps: 3"):
         audit_run("raw", step=5, root=runs)
 
 
-def test_the_depths_that_are_measured() -> None:
+def test_audit_measures_the_trained_depths() -> None:
     assert trained_depths(TrainedDepths(4, 4, 4.0)) == [4]
     assert trained_depths(TrainedDepths(1, 30, 8.4)) == [1, 8, 30]
     assert trained_depths(TrainedDepths(1, 256, 33.0)) == [1, 33, 64]

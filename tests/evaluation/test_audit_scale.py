@@ -1,4 +1,4 @@
-"""The first verdict: closed forms, the recipes of the paper, and components that nobody has heard of."""
+"""Control of the scale: closed forms, the recipes of the paper, and unregistered components."""
 
 from __future__ import annotations
 
@@ -106,11 +106,11 @@ def scale(name: str = "norm", *overrides: str, plugins: tuple[Path, ...] = ()) -
 
 @pytest.mark.parametrize("name", [*BLIND, *CONTROLLED])
 @pytest.mark.parametrize("init", ["torch_default", "normal"])
-def test_the_papers_recipes(name: str, init: str) -> None:
+def test_verdicts_of_the_papers_recipes(name: str, init: str) -> None:
     assert scale(name, f"model.init={init}").verdict == ("blind spot" if name in BLIND else "controlled")
 
 
-def test_why_each_is_controlled() -> None:
+def test_reason_for_each_controlled_scale() -> None:
     assert scale("raw").visible
     assert [view.loop for view in scale("final_only").views if view.sees] == [1, 2, 3]
     assert scale("norm_penalty").held_by == ["regularizer norm_penalty"]
@@ -178,7 +178,7 @@ def test_slope_of_a_quadratic_loss() -> None:
     assert torch.equal(twin.carried(1), 10.0 * t.state(1))
 
 
-def test_the_parts_of_an_update() -> None:
+def test_components_of_an_update() -> None:
     before = torch.tensor([[3.0, 0.0], [0.0, 2.0]]).double()
     after = before + torch.tensor([[1.0, 2.0], [0.0, 0.0]]).double()
     radial, angular, turn = split(before, after)
@@ -189,7 +189,7 @@ def test_the_parts_of_an_update() -> None:
     assert turn[0].item() == pytest.approx((2 - 2 * 4 / 20**0.5) ** 0.5)
 
 
-def test_remedies_are_what_turns_the_verdict() -> None:
+def test_remedies_change_the_verdict() -> None:
     recipe = load_recipe("wikitext_44m_norm")
     finding = audit_recipe(recipe)
     assert finding.scale.verdict == "blind spot"
@@ -208,7 +208,7 @@ class TestWarning:
         assert "\n" not in line
         assert warn_of_blind_spot(load_recipe("wikitext_44m_raw")) is None
 
-    def test_never_stops_a_training(self, plugin: Path) -> None:
+    def test_failed_audit_does_not_stop_training(self, plugin: Path) -> None:
         recipe = load_recipe("wikitext_44m_norm", overrides=["objective.regularizers={broken: {}}"], plugins=(plugin,))
         line = warn_of_blind_spot(recipe)
         assert line == "the audit could not measure this recipe: RuntimeError: out of order"
@@ -216,7 +216,7 @@ class TestWarning:
             audit_recipe(recipe)
         assert raised.value.__notes__ == ["while measuring the regularizer 'broken'"]
 
-    def test_leaves_no_trace(self) -> None:
+    def test_audit_does_not_change_global_state(self) -> None:
         torch.manual_seed(3)
         before, threads = torch.get_rng_state(), torch.get_num_threads()
         with torch.no_grad():
@@ -226,7 +226,7 @@ class TestWarning:
         assert torch.get_num_threads() == threads
 
 
-def test_a_state_that_is_not_finite_is_named() -> None:
+def test_non_finite_state_is_named() -> None:
     subject = surrogate(load_recipe("wikitext_44m_norm"))
     with torch.no_grad():
         subject.model.core.blocks[0].mlp.out.weight.fill_(float("inf"))

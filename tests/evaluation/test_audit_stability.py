@@ -17,7 +17,7 @@ from tests.model.tiny import batch, tiny
 
 
 class Linear:
-    """``c' = c A`` on every token by itself, plus what each token takes from the one after it."""
+    """``c' = c A`` on each token separately, plus a term from the next token."""
 
     training = False
 
@@ -48,8 +48,8 @@ def test_a_linear_loop() -> None:
     assert findings.rho.tolist() == pytest.approx([1.3, 1.3], rel=1e-9)
 
 
-def test_padding_takes_no_part() -> None:
-    # were its tokens counted, the last row's would feed on each other in a ring
+def test_padding_is_ignored() -> None:
+    # the last row's padding, if counted, would feed back into itself
     padded = replace(batch(2, 4), positions=torch.tensor([[0, 1, 2, 3], [0, PAD, PAD, PAD]]))
     findings = loop_radius(passed(Linear(0.5 * torch.eye(2).double(), backwards=2.0), padded, 2))
     assert findings.rho.tolist() == pytest.approx([2.5, 0.5], rel=1e-9)
@@ -74,7 +74,7 @@ def test_a_looped_transformer(parts: dict[str, Any]) -> None:
     assert findings.mean == pytest.approx(sum(exact) / 2, rel=0.02)
 
 
-def test_one_figure_for_each_depth_and_no_trace() -> None:
+def test_one_radius_per_depth_without_side_effects() -> None:
     model = tiny(width=8, core=1)
     findings = radii(model, batch(1, 4), [1, 4], steps=20)
     assert [radius.depth for radius in findings] == [1, 4]

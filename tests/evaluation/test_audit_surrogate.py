@@ -1,4 +1,4 @@
-"""The narrow twin: what shrinks and what stays."""
+"""The narrow surrogate model: sizes that shrink and sizes that stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from loopkit.registry import AtMost, register
 
 @register("carry", "picky")
 class Picky(Carry):
-    """Builds at multiples of 48 channels alone."""
+    """Builds only at multiples of 48 channels."""
     def __init__(self, width: int, *, rank: Annotated[PositiveInt, AtMost("width")] = 1) -> None:
         super().__init__()
         if width % 48 or rank > width:
@@ -39,7 +39,7 @@ def recipe(*overrides: str, plugins: tuple[Path, ...] = ()) -> Recipe:
     ("width", "heads", "narrowed"),
     [(512, 8, 64), (768, 12, 96), (2048, 16, 64), (2048, 32, 64), (5280, 55, 110), (32, 2, 32), (96, 32, 96)],
 )
-def test_the_width_suits_the_heads(width: int, heads: int, narrowed: int) -> None:
+def test_narrow_width_is_a_multiple_of_heads(width: int, heads: int, narrowed: int) -> None:
     spec = component("attention", {"type": "causal", "heads": heads}, width=width)
     result = narrow_width(width, [spec])
     assert result == narrowed
@@ -78,7 +78,7 @@ def test_layers_shrink_unless_a_tie_counts_them() -> None:
     assert narrow(tied.model).core.options["layers"] == 8
 
 
-def test_everything_else_is_the_recipes() -> None:
+def test_other_values_equal_the_recipe() -> None:
     result = recipe("train.schedule={type: poisson, mean: 6, max: 30}", "train.backprop=3", "model.injection=add")
     subject = surrogate(result)
     assert (subject.loops.total, subject.loops.backprop, subject.model.max_loops) == (6, 3, 30)
@@ -89,7 +89,7 @@ def test_everything_else_is_the_recipes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
-def test_every_shipped_recipe_has_one(name: str) -> None:
+def test_every_shipped_recipe_has_a_surrogate(name: str) -> None:
     subject = surrogate(load_recipe(name))
     assert subject.model.width < 200
     assert sum(p.numel() for p in subject.model.parameters()) < 2e6

@@ -80,7 +80,7 @@ def test_sequence_without_labels_is_not_counted() -> None:
     assert (sums.greedy.sequences, sums.greedy.exact[1], sums.greedy.right[3]) == (0, 0, 0)
 
 
-def test_nan_logits_are_never_right() -> None:
+def test_nan_logits_are_never_correct() -> None:
     model = tiny()
     model.head.weight.data.fill_(float("nan"))
     data = batch(2, 4)

@@ -1,4 +1,4 @@
-"""From answers to figures: of all of them, and of each group."""
+"""Figures of all completions, and of each group."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_examples_are_marked_in_groups() -> None:
     assert list(result["groups"]) == ["9 empty", "10 empty"]
 
 
-def test_without_groups_there_are_no_figures_of_groups() -> None:
+def test_tasks_without_groups_have_no_group_figures() -> None:
     assert "groups" not in compute_task_figures({"exact_match": ExactMatch()}, WHOLE, EXAMPLES[3:])
 
 
 class Kept(Task):
-    """How many of its texts end; grouped by their length."""
+    """The share of completions that end, grouped by their length."""
 
     scores = False
 

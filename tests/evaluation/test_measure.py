@@ -1,4 +1,4 @@
-"""The whole evaluation on a small model that a recipe describes."""
+"""Evaluation of a small model from a recipe."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_the_json_has_every_key_of_the_format(result: Result) -> None:
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
-def test_what_is_unknown_is_absent_not_null(result: Result) -> None:
+def test_unknown_values_are_absent_not_null(result: Result) -> None:
     conditions = replace(result.conditions, words=None, bytes=None)
     unknown = replace(result, origin=ModelSource(), trained=None, conditions=conditions)
     record = unknown.to_json()
@@ -61,7 +61,7 @@ def test_non_finite_figures_are_listed() -> None:
     assert row == {"depth": 3, "loss": 1e3, "norm": {"max": 2.0}, "not_finite": ["token_ppl", "norm.mean", "x.y"]}
 
 
-def test_two_meanings_of_one_figure_are_refused() -> None:
+def test_ambiguous_figures_are_refused() -> None:
     assert merge_maps([{"a": 1}, {"b": 2}], ["x", "y"], "figure") == {"a": 1, "b": 2}
     with pytest.raises(ValueError, match="x and z both define the figure 'a'"):
         merge_maps([{"a": 1}, {"b": 2}, {"a": 3}], ["x", "y", "z"], "figure")

@@ -1,4 +1,4 @@
-"""Finished sequences stop computing, and what they answer is what a full pass holds at their loop."""
+"""Finished sequences stop computing; their outputs equal those of a full pass at their loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def name(exit: Exit) -> str:
 def core_rows(model: LoopedModel) -> Iterator[list[int]]:
     """Sequences in every call of the core, in order."""
     seen: list[int] = []
-    handle = model.core.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    handle = model.core.register_forward_pre_hook(lambda module, arguments: seen.append(len(arguments[0])))
     try:
         yield seen
     finally:
@@ -46,7 +46,7 @@ def core_rows(model: LoopedModel) -> Iterator[list[int]]:
 def head_rows(model: LoopedModel) -> Iterator[list[int]]:
     """Sequences in every call of the head for dense logits."""
     seen: list[int] = []
-    handle = model.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[-3]))
+    handle = model.head.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0].shape[-3]))
     try:
         yield seen
     finally:
@@ -61,9 +61,9 @@ def scores_of_full_pass(model: LoopedModel, rows: Batch, exit: Exit) -> Tensor:
 
 
 def a_threshold_that_splits(scores: Tensor) -> float:
-    """Return a threshold half-way between two scores: some sequences stop early, and rounding moves none of them."""
-    earlier = scores[:-1]
-    ordered = earlier[earlier.isfinite()].sort().values
+    """Half-way between two scores, so that rounding changes no exit; some sequences stop before the last loop."""
+    scores_read = scores[:-1]
+    ordered = scores_read[scores_read.isfinite()].sort().values
     middle = len(ordered) * 2 // 3
     return float(ordered[middle - 1 : middle + 1].mean())
 
@@ -105,7 +105,7 @@ def test_extreme_thresholds_stop_first_or_last(exit: Exit) -> None:
         torch.testing.assert_close(exited.answer, full)
 
 
-def test_who_has_stopped_is_computed_no_further() -> None:
+def test_stopped_sequences_are_not_computed() -> None:
     model, rows = tiny(dtype=torch.float64), batch(6)
     scores = scores_of_full_pass(model, rows, LogitMargin())
     counted = []
@@ -114,13 +114,13 @@ def test_who_has_stopped_is_computed_no_further() -> None:
             depth = exit_early(model, rows, LogitMargin(), LOOPS, threshold=threshold).depth
         expected = [int((depth >= k).sum()) for k in range(1, int(depth.max()) + 1)]
         assert core == expected
-        assert head == expected, "stopped sequences are not scored, and each is read once in a loop"
+        assert head == expected, "stopped sequences are not scored, and each loop is read once"
         counted.append(sum(core))
     assert counted == sorted(counted)
     assert counted[0] < counted[-1]
 
 
-def test_where_nobody_may_stop_nothing_is_scored() -> None:
+def test_nothing_is_scored_if_no_exit_is_possible() -> None:
     model, rows = tiny(), batch(3)
     with head_rows(model) as head:
         exit_early(model, rows, LogitMargin(), LOOPS, threshold=math.inf)
@@ -153,7 +153,7 @@ def test_last_sets_the_readout_loop() -> None:
     assert not torch.allclose(alone, trained)
 
 
-def test_padding_does_not_move_a_sequence() -> None:
+def test_padding_does_not_change_an_exit() -> None:
     model = tiny(dtype=torch.float64)
     short = batch(1, length=7)
     tokens, positions = torch.zeros(1, 12, dtype=torch.int64), torch.full((1, 12), PAD)
@@ -164,7 +164,7 @@ def test_padding_does_not_move_a_sequence() -> None:
 
 
 class NotANumber(Depth):
-    """A score that broke."""
+    """A score that is NaN."""
 
     def score(self, t: Trajectory, k: int) -> Tensor:
         return super().score(t, k) * math.nan

@@ -41,7 +41,7 @@ DRAWN = Sampling(temperature=1.0, top_p=0.9, seed=7)
 
 
 def any_length(**parts: Any) -> LoopedModel:
-    """A small model with room for long texts."""
+    """A small model for long completions."""
     chosen = section(**({"init": {"type": "normal", "std": 0.2}} | parts))
     return build_model(chosen, vocabulary=VOCABULARY, max_length=64, max_loops=4, seed=0).eval()
 
@@ -74,14 +74,14 @@ def test_cached_logits_equal_recomputation(parts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("length", "depth"), [(1, 1), (7, 4), (33, 2), (7, 8)])
-def test_thirty_two_cached_tokens_are_those_of_recomputation(length: int, depth: int) -> None:
+def test_cached_generation_equals_recomputation(length: int, depth: int) -> None:
     model = build_model(section(**MODELS["ouro"]), vocabulary=VOCABULARY, max_length=64, max_loops=8, seed=3).eval()
     prompt = torch.randint(0, VOCABULARY, (length,), generator=torch.Generator().manual_seed(length)).tolist()
     options: dict[str, Any] = {"depth": depth, "max_tokens": 32}
     assert generate(model, [prompt], **options) == generate(model, [prompt], cache=None, **options)
 
 
-def test_a_sequence_that_ends_leaves_the_batch() -> None:
+def test_finished_sequence_leaves_the_batch() -> None:
     model = any_length()
     free = generate(model, PROMPTS, depth=2, max_tokens=12)
     end = free[2].tokens[4]
@@ -89,17 +89,17 @@ def test_a_sequence_that_ends_leaves_the_batch() -> None:
     model.core.register_forward_pre_hook(lambda part, arguments: rows.append(len(arguments[0])))
     ended: list[int] = []
     got = generate(model, PROMPTS, depth=2, max_tokens=[12, 2, 12, 12], eos={end}, done=lambda n, _: ended.append(n))
-    for number, (item, full, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
-        tokens = list(full.tokens[:most])
+    for number, (item, unlimited, most) in enumerate(zip(got, free, [12, 2, 12, 12], strict=True)):
+        tokens = list(unlimited.tokens[:most])
         finished = end in tokens
         tokens = tokens[: tokens.index(end) + 1] if finished else tokens
         assert (item.tokens, item.finished) == (tuple(tokens), finished), number
-    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "a finished sequence is not computed"
+    assert sum(rows) == 2 * sum(len(item.tokens) for item in got), "finished sequences are not computed"
     assert sorted(ended) == [0, 1, 2, 3]
-    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "the callback runs with each token"
+    assert ended == sorted(range(4), key=lambda n: (len(got[n].tokens), n)), "reported as soon as a sequence ends"
 
 
-def test_a_watcher_ends_a_sequence() -> None:
+def test_callback_can_end_a_sequence() -> None:
     seen: list[tuple[int, int]] = []
 
     def watch(number: int, tokens: Any) -> bool:
@@ -152,7 +152,7 @@ def test_random_start_depends_on_seed_and_sample() -> None:
 
 def test_uncacheable_component_is_recomputed() -> None:
     class Whole(CausalAttention):
-        """One that needs all tokens at once."""
+        """An attention without cache, which needs all tokens at once."""
 
         def forward(self, x: Tensor, step: Any) -> Tensor:
             assert step.cache is None

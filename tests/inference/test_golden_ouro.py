@@ -28,7 +28,7 @@ SUBLAYERS = {
 
 
 def built(folder: Path) -> LoopedModel:
-    """The checkpoint, by hand."""
+    """Build the checkpoint's model without the importer."""
     sizes = json.loads((folder / "config.json").read_text())
     weights = load_file(folder / "model.safetensors")
     attention = {"heads": sizes["num_attention_heads"], "kv_heads": sizes["num_key_value_heads"]}
@@ -60,7 +60,10 @@ def built(folder: Path) -> LoopedModel:
     }
     for i in range(sizes["num_hidden_layers"]):
         of, to = f"model.layers.{i}", f"core.blocks.{i}"
-        state |= {f"{to}.{ours}.weight": weights[f"{of}.{reference}.weight"] for ours, reference in SUBLAYERS.items()}
+        state |= {
+            f"{to}.{name}.weight": weights[f"{of}.{published_name}.weight"]
+            for name, published_name in SUBLAYERS.items()
+        }
         qkv = [weights[f"{of}.self_attn.{part}_proj.weight"] for part in "qkv"]
         state[f"{to}.attention.qkv.weight"] = torch.cat(qkv)
     model.load_state_dict(state, strict=True)

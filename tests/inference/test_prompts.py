@@ -14,7 +14,7 @@ def test_left_padding_keeps_positions() -> None:
     assert left_pad([[1, 2], [3, 4]], [0, 1], "cpu").in_order is True
 
 
-def test_a_prompt_has_a_number_of_its_own() -> None:
+def test_prompts_have_distinct_sample_numbers() -> None:
     numbers = {sample_key(prompt) for prompt in ([1], [2], [1, 2], [12], [2, 1], [1, 2, 0])}
     assert len(numbers) == 6
     assert all(0 <= number < 2**63 for number in numbers)

@@ -9,7 +9,7 @@ LOGITS = torch.tensor([[0.5, 2.0, -1.0, 1.0, 0.0]])
 
 
 def draw(sampling: Sampling, count: int = 20_000) -> torch.Tensor:
-    """Shares of the tokens among draws at one position of many samples."""
+    """Return the frequencies of the tokens among draws at one position of many samples."""
     tokens = sampling.choose(LOGITS.expand(count, -1), torch.arange(count), torch.full((count,), 5))
     return tokens.bincount(minlength=5) / count
 
@@ -20,16 +20,16 @@ def test_draws_have_the_probabilities_of_the_logits(temperature: float) -> None:
     assert (draw(Sampling(temperature=temperature)) - expected).abs().max() < 0.012  # over three standard errors
 
 
-@pytest.mark.parametrize(("top_p", "members"), [(0.5, [1]), (0.62, [1, 3]), (0.88, [0, 1, 3]), (0.96, [0, 1, 3, 4])])
-def test_top_p_keeps_the_smallest_sufficient_set(top_p: float, members: list[int]) -> None:
+@pytest.mark.parametrize(("top_p", "inside"), [(0.5, [1]), (0.62, [1, 3]), (0.88, [0, 1, 3]), (0.96, [0, 1, 3, 4])])
+def test_top_p_keeps_the_smallest_sufficient_set(top_p: float, inside: list[int]) -> None:
     p = LOGITS[0].softmax(0)
     reached = p.sort(descending=True).values.cumsum(0).tolist()
     assert reached == pytest.approx([0.563, 0.770, 0.896, 0.972, 1.0], abs=1e-3)
     shares = draw(Sampling(temperature=1.0, top_p=top_p))
     chosen = torch.zeros(5)
-    chosen[members] = p[members]
+    chosen[inside] = p[inside]
     assert (shares - chosen / chosen.sum()).abs().max() < 0.012
-    assert shares[[token for token in range(5) if token not in members]].sum() == 0
+    assert shares[[token for token in range(5) if token not in inside]].sum() == 0
 
 
 def test_zero_temperature_takes_the_likeliest() -> None:
@@ -39,15 +39,15 @@ def test_zero_temperature_takes_the_likeliest() -> None:
 def test_draws_depend_on_seed_sample_and_position() -> None:
     sampling, count = Sampling(temperature=1.0, seed=3), 300
     logits, sample, places = LOGITS.expand(count, -1), torch.arange(count), torch.arange(count) % 7
-    all_at_once = sampling.choose(logits, sample, places)
+    chosen = sampling.choose(logits, sample, places)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(sampling.choose(logits, sample[order], places[order]), all_at_once[order])
+    assert torch.equal(sampling.choose(logits, sample[order], places[order]), chosen[order])
     for changed in (
         Sampling(temperature=1.0, seed=4).choose(logits, sample, places),
         sampling.choose(logits, sample + 1000, places),
         sampling.choose(logits, sample, places + 1),
     ):
-        assert 0.3 < (changed != all_at_once).float().mean() < 0.9
+        assert 0.3 < (changed != chosen).float().mean() < 0.9
 
 
 @pytest.mark.parametrize(

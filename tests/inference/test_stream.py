@@ -1,4 +1,4 @@
-"""Text shown while it is written: in the end it is the text, and nothing is ever taken back."""
+"""Streamed text: the pieces add up to the completion, and none is withdrawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loopkit.inference.stream import Stream
 
 
 def pieces(text: str, stop: list[str], end: str) -> list[str]:
-    """What is shown of a text that comes byte by byte, and ends as it ends."""
+    """Return the streamed pieces of a text that arrives byte by byte."""
     shown: list[str] = []
     tokens = [int(i) for i in Bytes().encode([text])[0]]
     stream = Stream(Bytes(), stop, shown.append)
@@ -19,7 +19,7 @@ def pieces(text: str, stop: list[str], end: str) -> list[str]:
     return shown
 
 
-def test_letters_come_whole() -> None:
+def test_multibyte_characters_are_not_split() -> None:
     assert pieces("aé€", [], "aé€") == ["a", "é", "€", "\n"]
 
 
@@ -27,7 +27,7 @@ def test_letters_come_whole() -> None:
     ("text", "stop", "end"),
     [("ab<end>cd", ["<end>"], "ab"), ("ab<e", ["<end>"], "ab<e"), ("a<<end>", ["<end>"], "a<"), ("xaab", ["aab"], "x")],
 )
-def test_nothing_of_a_stop_string_is_shown(text: str, stop: list[str], end: str) -> None:
+def test_stop_strings_are_not_shown(text: str, stop: list[str], end: str) -> None:
     shown = pieces(text, stop, end)
     assert "".join(shown) == end + "\n"
-    assert len(shown) > 2 or len(end) == 1, "text appears token by token"
+    assert len(shown) > 2 or len(end) == 1, "it appears while it is generated"

@@ -1,4 +1,4 @@
-"""Some sequences of a pass read what the whole pass reads, and read nothing twice."""
+"""A view of some sequences reads the values of the full pass, each once."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tests.model.tiny import batch, tiny
 @torch.no_grad()
 def test_view_equals_the_full_pass() -> None:
     model = tiny(dtype=torch.float64, gate="linear", coda=1, readout="final_only")
-    full = model.run(batch(5, unscored=2), Loops.fixed(3))
-    view = TrajectoryView(full).narrow(torch.tensor([True, False, True, True, False]))
+    full_pass = model.run(batch(5, unscored=2), Loops.fixed(3))
+    view = TrajectoryView(full_pass).narrow(torch.tensor([True, False, True, True, False]))
     view = view.narrow(torch.tensor([True, False, True]))
     assert len(view.batch) == 2
     rows = torch.tensor([0, 3])
-    assert torch.equal(view.batch.tokens, full.batch.tokens[rows])
+    assert torch.equal(view.batch.tokens, full_pass.batch.tokens[rows])
     for k in (1, 2, 3):
-        torch.testing.assert_close(view.state(k), full.state(k)[rows])
-        torch.testing.assert_close(view.gate(k), full.gate(k, at=k)[rows])
-        torch.testing.assert_close(view.nll([k]), full.nll([k], at=k)[:, rows])
-        torch.testing.assert_close(view.logits(k), full.logits(k, at=k)[rows])
-        torch.testing.assert_close(view.logits(k, at=3), full.logits(k)[rows])
-        torch.testing.assert_close(view.nll([k], at=3), full.nll([k])[:, rows])
-    torch.testing.assert_close(view.nll([1, 3]), full.nll([1, 3], at=[1, 3])[:, rows])
+        torch.testing.assert_close(view.state(k), full_pass.state(k)[rows])
+        torch.testing.assert_close(view.gate(k), full_pass.gate(k, at=k)[rows])
+        torch.testing.assert_close(view.nll([k]), full_pass.nll([k], at=k)[:, rows])
+        torch.testing.assert_close(view.logits(k), full_pass.logits(k, at=k)[rows])
+        torch.testing.assert_close(view.logits(k, at=3), full_pass.logits(k)[rows])
+        torch.testing.assert_close(view.nll([k], at=3), full_pass.nll([k])[:, rows])
+    torch.testing.assert_close(view.nll([1, 3]), full_pass.nll([1, 3], at=[1, 3])[:, rows])
 
 
 @pytest.mark.parametrize("narrow_products", [False, True])
 @torch.no_grad()
 def test_loss_from_cached_logits_equals_loss_from_readout(narrow_products: bool) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow_products):
-        full = tiny().run(batch(3, unscored=4), Loops.fixed(2))
-        view = TrajectoryView(full)
+        full_pass = tiny().run(batch(3, unscored=4), Loops.fixed(2))
+        view = TrajectoryView(full_pass)
         from_readout = view.nll([2])
         view.logits(2)
         from_logits = view.nll([2])

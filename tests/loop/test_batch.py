@@ -1,4 +1,4 @@
-"""Batches: what they refuse, and what they know about themselves."""
+"""Batches: validation and properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_in_order_detects_plain_causal_mask(positions: list[list[int]], in_order
 
 
 @pytest.mark.parametrize("positions", [[[0, 0, 1]], [[2, 1, 0]], [[0, 1, 0]]])
-def test_refuses_positions_that_do_not_rise(positions: list[list[int]]) -> None:
+def test_positions_must_increase(positions: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="positions must rise"):
         make(positions)
 
@@ -48,7 +48,7 @@ def test_refuses_positions_that_do_not_rise(positions: list[list[int]]) -> None:
         ({"tokens": torch.zeros(2, 3, dtype=torch.int32)}, "tokens must be int64"),
     ],
 )
-def test_refuses_what_does_not_fit(change: dict[str, torch.Tensor], message: str) -> None:
+def test_mismatched_shapes_are_refused(change: dict[str, torch.Tensor], message: str) -> None:
     parts = {
         "tokens": torch.zeros(2, 3, dtype=torch.int64),
         "labels": torch.zeros(2, 3, dtype=torch.int64),
@@ -59,7 +59,7 @@ def test_refuses_what_does_not_fit(change: dict[str, torch.Tensor], message: str
         Batch(**(parts | change))
 
 
-def test_counts_what_is_scored_and_splits() -> None:
+def test_batch_counts_scored_tokens_and_splits() -> None:
     batch = make([[0, 1], [0, 1], [0, PAD]], [[1, IGNORE], [2, 3], [IGNORE, IGNORE]])
     assert batch.num_scored == 3
     assert batch.scored.tolist() == [[True, False], [True, True], [False, False]]
@@ -69,7 +69,7 @@ def test_counts_what_is_scored_and_splits() -> None:
     assert torch.equal(torch.cat([part.sample for part in parts]), batch.sample)
 
 
-def test_of_makes_unpadded_unscored_sequences() -> None:
+def test_of_builds_unpadded_unscored_sequences() -> None:
     batch = Batch.of(torch.tensor([[4, 5], [6, 7]]))
     assert batch.positions.tolist() == [[0, 1], [0, 1]]
     assert batch.num_scored == 0

@@ -20,7 +20,7 @@ PARTS = {
 
 
 def left_pad(lengths: list[int], *, width: int) -> Batch:
-    """Sequences that end together; what comes before is padding."""
+    """Sequences that end at the same position; padding precedes them."""
     tokens = torch.randint(0, 23, (len(lengths), width), generator=torch.Generator().manual_seed(1))
     places = torch.arange(width) - (width - torch.tensor(lengths))[:, None]
     places = places.where(places >= 0, PAD)

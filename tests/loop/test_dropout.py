@@ -1,4 +1,4 @@
-"""Dropout belongs to the token: no split of a batch, no recomputation and no compiler changes a mask."""
+"""Dropout masks depend on the token: batch splits, recomputation and compilation do not change them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ BLOCK: dict[str, Any] = {
 
 
 def dropping(**parts: Any) -> LoopedModel:
-    """A model with every dropout there is, in training."""
+    """A model with every kind of dropout, in training mode."""
     parts = {"prelude": 1, "coda": 1, "core": 2, "dtype": torch.float64} | parts
     return tiny(block=BLOCK, embedding=EmbeddingConfig(dropout=0.1), **parts).train()
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    gradients_by_name = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    return gradients_by_name
+    return grads
 
 
-def assert_same(ours: dict[str, Tensor], reference: dict[str, Tensor]) -> None:
-    assert ours.keys() == reference.keys()
-    for name in ours:
-        torch.testing.assert_close(ours[name], reference[name], rtol=1e-9, atol=1e-12)
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name in actual:
+        torch.testing.assert_close(actual[name], expected[name], rtol=1e-9, atol=1e-12)
 
 
 def backward(model: LoopedModel, data: Batch, loops: int = 3, step: int = 5, share: float = 1.0) -> None:
@@ -50,26 +50,26 @@ def backward(model: LoopedModel, data: Batch, loops: int = 3, step: int = 5, sha
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_split_of_batch_changes_only_rounding(size: int) -> None:
-    """Also in the extra application of JSRR, and whatever torch's generator did before."""
+    """This includes the extra application of JSRR, and any state of torch's generator."""
     model, data = dropping(), batch(rows=6)
     backward(model, data)
-    full = gradients(model)
+    expected = gradients(model)
     for part in data.split(size):
         torch.rand(1)
         backward(model, part, share=len(part) / len(data))
-    assert_same(gradients(model), full)
+    assert_same(gradients(model), expected)
 
 
 def test_split_of_unequal_depths_changes_only_rounding() -> None:
-    """A micro-batch runs to its own deepest sequence, so a sequence's loops have other numbers in it."""
+    """A micro-batch runs to its own deepest sequence, which shifts the loop numbers of its sequences."""
     model, data, depths = dropping(), batch(rows=4), torch.tensor([4, 1, 2, 3])
-    full = model.run(data, Loops(4, 4, depths)).logits(4)
+    expected = model.run(data, Loops(4, 4, depths)).logits(4)
     parts = []
     for first in (0, 1, 2, 3):
         rows = slice(first, first + 1)
         depth = int(depths[first])
         parts.append(model.run(data.rows(rows), Loops(depth, depth, depths[rows])).logits(depth))
-    torch.testing.assert_close(torch.cat(parts), full)
+    torch.testing.assert_close(torch.cat(parts), expected)
 
 
 def test_padding_on_the_right_changes_no_mask() -> None:
@@ -83,7 +83,7 @@ def pads(data: Batch) -> list[tuple[Tensor, int]]:
     return [(data.tokens, 5), (data.labels, -100), (data.positions, 2**30)]
 
 
-def test_steps_loops_and_places_draw_anew() -> None:
+def test_masks_differ_by_step_loop_and_position() -> None:
     x = torch.ones(2, 3, 64)
     first = Dropout(0.5, "mlp", 0).train()
     masks = [
@@ -103,7 +103,7 @@ def test_steps_loops_and_places_draw_anew() -> None:
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_numbers_are_dropped_independently_at_the_rate(rate: float) -> None:
-    """Mean, and covariance of neighbours and of far numbers in every dimension, within four standard errors."""
+    """Mean and covariances of near and distant numbers in every dimension are within four standard errors."""
     drop, like = Dropout(rate, "weights"), torch.ones(16, 4, 64, 64)
     mask = drop.train().drop_weights(like, step_for(like[:, 0])).mul(1 - rate)
     assert mask.unique().tolist() == pytest.approx([0.0, 1.0])
@@ -127,7 +127,7 @@ def test_recomputed_loops_drop_the_same() -> None:
 
 
 def test_compiled_blocks_drop_the_same_and_compile_once() -> None:
-    """Neither the number of a layer nor that of a loop or step is part of the compiled code."""
+    """Numbers of layers, loops and steps are not constants of the compiled code."""
     model, data = dropping(core=3), batch()
     eager = model.run(data, Loops.fixed(3), noise_key=(3, 5)).logits(3)
     torch._dynamo.reset()

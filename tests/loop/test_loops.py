@@ -1,4 +1,4 @@
-"""Loop counts that contradict themselves are refused; time runs from 0 to 1."""
+"""Contradictory loop counts are refused; time runs from 0 to 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loopkit.loop import Loops
         ({"total": 2, "backprop": 2, "times": (0.1, 0.5, 1.0)}, "from 0 to 1"),
     ],
 )
-def test_refuses_contradictions(arguments: dict, message: str) -> None:
+def test_contradictory_loops_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Loops(**arguments)
 

@@ -1,4 +1,4 @@
-"""Noise belongs to the token: to seed, step, sample, position and stream, and to nothing else."""
+"""Noise depends only on seed, step, sample, position and stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_noise_is_invariant_to_batch_split() -> None:
     assert torch.equal(late[0, 0], full[2, 4])
 
 
-def test_everything_that_keys_it_changes_it() -> None:
+def test_noise_depends_on_every_key() -> None:
     base = noise().normal(7)
     for other in (noise(seed=4), noise(step=6), noise().fold(0), noise().fold(1), noise().fold(0).fold(0)):
         assert (other.normal(7) - base).abs().min() > 0

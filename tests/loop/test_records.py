@@ -1,4 +1,4 @@
-"""What one loop leaves, the next may read."""
+"""Records of one loop are readable in the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Seen = list[tuple[int, list[float] | None]]
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> tuple[LoopedModel, Seen]:
-    """A model whose core counts the loops of each sequence, and the records that it received, by loop."""
+    """A model whose core counts the loops of each sequence, and the records it received, by loop."""
     seen: Seen = []
     forward = Stack.forward
 

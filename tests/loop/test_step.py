@@ -1,4 +1,4 @@
-"""The step that components receive: loop, total and training step."""
+"""Times and step data that components receive."""
 
 from __future__ import annotations
 

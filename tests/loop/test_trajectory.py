@@ -32,7 +32,7 @@ def test_readout_is_recomputed_when_gradient_is_enabled() -> None:
         assert not t.readout(2).requires_grad
     assert t.readout(2).requires_grad
     with torch.no_grad():
-        assert t.readout(2).requires_grad  # the one at hand serves
+        assert t.readout(2).requires_grad  # the cached readout is returned
 
 
 @pytest.mark.parametrize("unscored", [0, 5, 12])
@@ -47,7 +47,7 @@ def test_nll_is_the_cross_entropy_of_the_logits(unscored: int) -> None:
         assert (values[~data.scored] == 0).all()
 
 
-def test_one_pass_answers_for_every_depth() -> None:
+def test_one_pass_serves_every_depth() -> None:
     model, data = tiny(readout="final_only"), batch()
     t = model.run(data, Loops.fixed(4))
     deep = t.nll([1, 2, 3], at=[1, 2, 3])
@@ -132,7 +132,7 @@ def test_active_masks_computed_sequences() -> None:
 
 
 def test_new_sequence_has_no_earlier_records() -> None:
-    """Not even if it was computed before, so that ranks make the same calls."""
+    """This holds even if it was computed before, so that ranks make the same calls."""
     from loopkit.model import build_model
     from tests.model.tiny import section
 

@@ -1,4 +1,4 @@
-"""The head that never holds all logits against the dense one."""
+"""The chunked head equals the dense one."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_values_and_gradients_equal_dense_path(parts: int, upstream: str, guess:
     z, weight, offset, labels = inputs(bias=bias)
     expected = None if guess is None else UPSTREAM[guess]
     got = linear_nll(z, weight, offset, labels, expected)
-    dense_loss = dense(z, weight, offset, labels)
-    torch.testing.assert_close(got, dense_loss)
+    expected = dense(z, weight, offset, labels)
+    torch.testing.assert_close(got, expected)
     for a, b in zip(
         gradients(got, UPSTREAM[upstream], z, weight, offset),
-        gradients(dense_loss, UPSTREAM[upstream], z, weight, offset),
+        gradients(expected, UPSTREAM[upstream], z, weight, offset),
         strict=True,
     ):
         torch.testing.assert_close(a, b)
@@ -71,10 +71,10 @@ def test_equals_torch_chunked_cross_entropy() -> None:
     if not hasattr(F, "linear_cross_entropy"):
         pytest.skip("this torch has no linear_cross_entropy")
     z, weight, _, labels = inputs(torch.float32, bias=False)
-    ours = linear_nll(z, weight, None, labels).mean()
-    reference = F.linear_cross_entropy(z, weight, labels, options=torch.nn.LinearCrossEntropyOptions())
-    torch.testing.assert_close(ours, reference)
-    for a, b in zip(torch.autograd.grad(ours, (z, weight)), torch.autograd.grad(reference, (z, weight)), strict=True):
+    actual = linear_nll(z, weight, None, labels).mean()
+    expected = F.linear_cross_entropy(z, weight, labels, options=torch.nn.LinearCrossEntropyOptions())
+    torch.testing.assert_close(actual, expected)
+    for a, b in zip(torch.autograd.grad(actual, (z, weight)), torch.autograd.grad(expected, (z, weight)), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -104,9 +104,9 @@ def test_autocast_products_are_bf16_sums_fp32() -> None:
     z, weight, offset, labels = inputs(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         got = linear_nll(z, weight, offset, labels)
-        dense_loss = dense(z, weight, offset, labels)
+        expected = dense(z, weight, offset, labels)
     assert got.dtype == torch.float32
-    torch.testing.assert_close(got, dense_loss, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02)
     exact = dense(*(part.double() for part in (z, weight, offset)), labels)
     assert (got - exact).abs().max() > 1e-5
     upstream = torch.full((N,), 1 / N)
@@ -125,7 +125,7 @@ def test_large_logits_neither_overflow_nor_vanish() -> None:
     assert z.grad.isfinite().all()
 
 
-def test_shapes_and_emptiness() -> None:
+def test_shapes_and_empty_inputs() -> None:
     z, weight, _, labels = inputs(bias=False)
     assert linear_nll(z[:36].view(3, 12, D), weight, None, labels[:36].view(3, 12)).shape == (3, 12)
     empty = linear_nll(z[:0], weight, None, labels[:0])

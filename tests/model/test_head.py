@@ -19,7 +19,7 @@ def test_logits_and_losses_agree() -> None:
     assert Head(4, 7).bias is None
 
 
-def test_follows_a_finer_input() -> None:
+def test_head_uses_the_finer_input_precision() -> None:
     head, z = Head(4, 7, bias=True), random(2, 4, dtype=torch.float64)
     assert head(z).dtype == torch.float64
     assert head(z, torch.tensor([1, 2])).dtype == torch.float64
@@ -29,7 +29,7 @@ def test_follows_a_finer_input() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_autocast_rounds_operands_and_not_logits(bias: bool) -> None:
     """Logits, their gradient-free form and the losses are those of bf16 operands in fp32 sums: none is rounded to bf16,
-    so tokens whose logits differ by less than a bf16 number can tell are still told apart."""
+    so logits that differ by less than the spacing of bf16 remain distinct."""
     head, z = Head(64, 7, bias=bias), 20 * random(3, 5, 64)
     labels = torch.arange(15).view(3, 5) % 7
     exact = z.bfloat16().double() @ head.weight.bfloat16().double().T + (head.bias.double() if bias else 0.0)

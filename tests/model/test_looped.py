@@ -32,10 +32,12 @@ def gradients(model: LoopedModel, loss: Tensor) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def assert_same(ours: dict[str, Tensor], other: dict[str, Tensor], **tolerance: float) -> None:
-    assert ours.keys() == other.keys()
-    for name in ours:
-        torch.testing.assert_close(ours[name], other[name], msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], **tolerance: float) -> None:
+    assert actual.keys() == expected.keys()
+    for name in actual:
+        torch.testing.assert_close(
+            actual[name], expected[name], msg=lambda text, name=name: f"{name}: {text}", **tolerance
+        )
 
 
 def test_the_equations() -> None:
@@ -76,13 +78,13 @@ def test_truncated_gradient_equals_run_from_detached_state(backprop: int) -> Non
     model, data = tiny(**HUGINN), batch()
     t = model.run(data, Loops.fixed(4, backprop))
     got = gradients(model, t.nll([4]).mean())
-    full = model.run(data, Loops.fixed(4))
-    torch.testing.assert_close(t.state(4), full.state(4))
+    full_pass = model.run(data, Loops.fixed(4))
+    torch.testing.assert_close(t.state(4), full_pass.state(4))
     if backprop == 4:
-        assert_same(got, gradients(model, full.nll([4]).mean()))
+        assert_same(got, gradients(model, full_pass.nll([4]).mean()))
         return
     assert not t.state(4 - backprop).requires_grad
-    start = full.carried(4 - backprop).detach()
+    start = full_pass.carried(4 - backprop).detach()
     restarted = model.run(data, Loops.fixed(backprop), start=start)
     assert_same(got, gradients(model, restarted.nll([backprop]).mean()))
 
@@ -136,10 +138,10 @@ def test_stopped_sequence_is_not_computed() -> None:
     assert sizes == [3, 3, 2, 1]
     assert t.reached == 4
     assert t.depth.tolist() == [2, 4, 3]
-    full = model.run(data, Loops.fixed(5))
+    full_pass = model.run(data, Loops.fixed(5))
     for row, k in enumerate(exits.tolist()):
         for later in range(k, 5):
-            torch.testing.assert_close(t.state(later)[row], full.state(k)[row])
+            torch.testing.assert_close(t.state(later)[row], full_pass.state(k)[row])
 
 
 @torch.no_grad()
@@ -169,7 +171,7 @@ def test_an_intervention_comes_before_readout_and_carry() -> None:
     torch.testing.assert_close(t.carried(1), model.carry.norm(t.state(1)))
 
 
-def test_keep_bounds_what_stays() -> None:
+def test_keep_limits_stored_states() -> None:
     t = tiny().run(batch(), Loops.fixed(6), keep=frozenset({2}))
     assert sorted(t._states) == [2, 6]
     assert sorted(t._carried) == [2]
@@ -236,11 +238,11 @@ def test_the_stream_stays_fp32_under_autocast(placement: str) -> None:
 
 
 @torch.no_grad()
-def test_batch_size_changes_nothing() -> None:
+def test_result_is_invariant_to_batch_size() -> None:
     model, data = tiny(**HUGINN), batch(rows=8)
-    full = model.run(data, Loops.fixed(3)).nll([1, 2, 3])
+    full_pass = model.run(data, Loops.fixed(3)).nll([1, 2, 3])
     parts = torch.cat([model.run(part, Loops.fixed(3)).nll([1, 2, 3]) for part in data.split(1)], dim=1)
-    torch.testing.assert_close(parts, full, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(parts, full_pass, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Which parameters are trained, and with whom they share a group."""
+"""Trainable parameters and their groups."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Model(nn.Module):
 def test_each_parameter_has_exactly_one_group() -> None:
     model = Model()
     groups = parameter_groups(model)
-    members = [id(parameter) for group in groups for parameter in group.params]
-    assert sorted(members) == sorted(id(parameter) for parameter in model.parameters())
+    grouped = [id(parameter) for group in groups for parameter in group.params]
+    assert sorted(grouped) == sorted(id(parameter) for parameter in model.parameters())
     assert {(group.name, group.role, group.decay, len(group.params)) for group in groups} == {
         ("embedding", "embedding", True, 1),
         ("matrix", "matrix", True, 2),

@@ -48,9 +48,9 @@ NAMES = {
     "gate.linear.weight": "exit_gate.weight",
     "gate.linear.bias": "exit_gate.bias",
 } | {
-    f"core.blocks.{i}.{ours}.weight": f"layers.{i}.{golden}.weight"
+    f"core.blocks.{i}.{name}.weight": f"layers.{i}.{reference_name}.weight"
     for i in range(2)
-    for ours, golden in {
+    for name, reference_name in {
         "attention.qkv": "attn.qkv",
         "attention.out": "attn.out_proj",
         "around_attention.norm": "attn_norm",
@@ -79,7 +79,7 @@ class Reference:
         self.weights = load_file(folder / "weights.safetensors")
         self.expected = load_file(folder / f"expected{'_f64' if dtype == torch.float64 else ''}.safetensors")
 
-    def their_name(self, name: str, per_loop: bool) -> str:
+    def reference_name(self, name: str, per_loop: bool) -> str:
         if name.startswith("readout.scales."):
             _, _, loop, part = name.split(".")
             return f"decode_norm.{loop}.{part}" if per_loop else f"decode_norm.{part}"
@@ -91,114 +91,119 @@ class Reference:
         chosen = {"position": "learned", "gate": "linear"} | parts
         model = build_model(section(width=32, block=block, **chosen), vocabulary=61, max_length=16, max_loops=LOOPS)
         per_loop = model.max_depth is not None
-        ours = {
-            name: self.weights[self.their_name(name, per_loop)] for name in model.state_dict() if name != "head.weight"
+        state = {
+            name: self.weights[self.reference_name(name, per_loop)]
+            for name in model.state_dict()
+            if name != "head.weight"
         }
-        assert model.load_state_dict(ours, strict=False).missing_keys == ["head.weight"]
+        assert model.load_state_dict(state, strict=False).missing_keys == ["head.weight"]
         return model.to(self.dtype).eval()
 
     def batch(self, labels: str = "labels") -> Batch:
-        expected_logits = self.expected[labels]
-        return Batch.of(self.expected["input_ids"], expected_logits.masked_fill(expected_logits == 0, IGNORE))
+        token_labels = self.expected[labels]
+        return Batch.of(self.expected["input_ids"], token_labels.masked_fill(token_labels == 0, IGNORE))
 
-    def check(self, name: str, ours: Tensor) -> None:
-        golden = self.expected[name]
-        assert ours.dtype == self.dtype
-        assert ours.shape == golden.shape, name
-        error = ((ours - golden).abs() / (1 + golden.abs())).max().item()
+    def check(self, name: str, actual: Tensor) -> None:
+        expected = self.expected[name]
+        assert actual.dtype == self.dtype
+        assert actual.shape == expected.shape, name
+        error = ((actual - expected).abs() / (1 + expected.abs())).max().item()
         assert error < TOLERANCE[self.dtype], f"{name}: off by {error:.1e}"
 
 
 @cache
-def reference(folder: Path, dtype: torch.dtype) -> Reference:
+def load_reference(folder: Path, dtype: torch.dtype) -> Reference:
     return Reference(folder, dtype)
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def golden(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
-    return reference(golden_dir / "readout_blind_spot", request.param)
+def reference(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
+    return load_reference(golden_dir / "readout_blind_spot", request.param)
 
 
-def run(golden: Reference, case: str, labels: str = "labels") -> Trajectory:
-    return golden.model(CASES[case]).run(golden.batch(labels), Loops.fixed(4 if case.endswith("@K4") else LOOPS))
+def run(reference: Reference, case: str, labels: str = "labels") -> Trajectory:
+    return reference.model(CASES[case]).run(reference.batch(labels), Loops.fixed(4 if case.endswith("@K4") else LOOPS))
 
 
-def test_every_case_of_the_fixture_is_covered(golden: Reference) -> None:
-    assert set(golden.cases) == set(CASES)
+def test_every_case_of_the_fixture_is_covered(reference: Reference) -> None:
+    assert set(reference.cases) == set(CASES)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_states_gates_and_logits_at_every_loop(golden: Reference, case: str) -> None:
-    t = run(golden, case)
+def test_states_gates_and_logits_at_every_loop(reference: Reference, case: str) -> None:
+    t = run(reference, case)
     ks = range(1, t.loops.total + 1)
     with torch.no_grad():
-        golden.check(f"{case}/logits", torch.stack([t.logits(k) for k in ks]))
+        reference.check(f"{case}/logits", torch.stack([t.logits(k) for k in ks]))
         hidden = torch.stack([t.state(k) for k in ks])
         gates = torch.stack([t.gate(k) for k in ks])
-        for name, ours in {
+        for name, actual in {
             "hidden": hidden,
             "token_norm": hidden.norm(dim=-1),
             "hidden_norm_mean": hidden.norm(dim=-1).mean(dim=(1, 2)),
             "gate_logits": gates,
             "exit_pdf": log_exit_distribution(gates).exp(),
         }.items():
-            if f"{case}/{name}" in golden.expected:  # the fp64 file leaves out what another case repeats
-                golden.check(f"{case}/{name}", ours)
+            if f"{case}/{name}" in reference.expected:  # the fp64 file leaves out what another case repeats
+                reference.check(f"{case}/{name}", actual)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_losses(golden: Reference, case: str) -> None:
-    t = run(golden, case)
+def test_losses(reference: Reference, case: str) -> None:
+    t = run(reference, case)
     terminal, per_loop = Terminal()(t), PerLoop()(t)
     weighted, adaptive = ExitWeighted(entropy=0.0)(t), ExitWeighted(entropy=0.1)(t)
     square = NormPenalty()(t)
-    golden.check(f"{case}/loss/terminal", terminal.loss)
-    golden.check(f"{case}/loss/per_loop", per_loop.loss)
-    golden.check(f"{case}/loss/ce_per_loop", torch.stack(list(per_loop.ce.values())))
-    golden.check(f"{case}/loss/exit_weighted_ce", weighted.loss)
-    golden.check(f"{case}/loss/exit_entropy", adaptive.terms["exit_entropy"])
-    golden.check(f"{case}/loss/adaptive", adaptive.loss)
-    golden.check(f"{case}/loss/mean_square", square)
+    reference.check(f"{case}/loss/terminal", terminal.loss)
+    reference.check(f"{case}/loss/per_loop", per_loop.loss)
+    reference.check(f"{case}/loss/ce_per_loop", torch.stack(list(per_loop.ce.values())))
+    reference.check(f"{case}/loss/exit_weighted_ce", weighted.loss)
+    reference.check(f"{case}/loss/exit_entropy", adaptive.terms["exit_entropy"])
+    reference.check(f"{case}/loss/adaptive", adaptive.loss)
+    reference.check(f"{case}/loss/mean_square", square)
     for name in ("penalty", "terminal_plus_penalty", "per_loop_plus_penalty"):
-        golden.check(f"{case}/loss/{name}", total(t, name))
+        reference.check(f"{case}/loss/{name}", total(t, name))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_losses_with_padded_labels(golden: Reference, case: str) -> None:
-    t = run(golden, case, "labels_with_pad")
+def test_losses_with_padded_labels(reference: Reference, case: str) -> None:
+    t = run(reference, case, "labels_with_pad")
     per_loop = PerLoop()(t)
-    golden.check(f"{case}/loss_with_pad/terminal", Terminal()(t).loss)
-    golden.check(f"{case}/loss_with_pad/per_loop", per_loop.loss)
-    golden.check(f"{case}/loss_with_pad/ce_per_loop", torch.stack(list(per_loop.ce.values())))
+    reference.check(f"{case}/loss_with_pad/terminal", Terminal()(t).loss)
+    reference.check(f"{case}/loss_with_pad/per_loop", per_loop.loss)
+    reference.check(f"{case}/loss_with_pad/ce_per_loop", torch.stack(list(per_loop.ce.values())))
     # the reference divides by all positions, we by the scored ones
     scored = t.batch.num_scored / t.batch.labels.numel()
     assert scored < 1
-    golden.check(f"{case}/loss_with_pad/exit_weighted_ce", ExitWeighted(entropy=0.0)(t).loss * scored)
+    reference.check(f"{case}/loss_with_pad/exit_weighted_ce", ExitWeighted(entropy=0.0)(t).loss * scored)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("case", [case for case in CASES if "@" not in case])
-def test_gradients(golden: Reference, case: str, objective: str) -> None:
-    t = run(golden, case)
+def test_gradients(reference: Reference, case: str, objective: str) -> None:
+    t = run(reference, case)
     total(t, objective).backward()
     assert isinstance(t.model, LoopedModel)
     stored = 0
     for name, parameter in t.model.named_parameters():
-        their_name = golden.their_name(name, per_loop=t.model.max_depth is not None)
-        norm, dot = f"{case}/grad_norm/{objective}/{their_name}", f"{case}/grad_dot_param/{objective}/{their_name}"
+        reference_name = reference.reference_name(name, per_loop=t.model.max_depth is not None)
+        norm, dot = (
+            f"{case}/grad_norm/{objective}/{reference_name}",
+            f"{case}/grad_dot_param/{objective}/{reference_name}",
+        )
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        if norm in golden.expected:
+        if norm in reference.expected:
             stored += 1
-            golden.check(norm, gradient.norm())
-            if dot in golden.expected:
-                golden.check(dot, (gradient * parameter).sum().detach())
-        elif not (golden.dtype == torch.float64 and objective.endswith("_plus_penalty")):
+            reference.check(norm, gradient.norm())
+            if dot in reference.expected:
+                reference.check(dot, (gradient * parameter).sum().detach())
+        elif not (reference.dtype == torch.float64 and objective.endswith("_plus_penalty")):
             assert gradient.norm() == 0, f"{name} has a gradient, the reference has none"
-    expected_logits = [name for name in golden.expected if name.startswith(f"{case}/grad_norm/{objective}/")]
-    assert stored == len(expected_logits)
+    stored_norms = [name for name in reference.expected if name.startswith(f"{case}/grad_norm/{objective}/")]
+    assert stored == len(stored_norms)
 
 
-def test_running_scale_of_alpha_in_training(golden: Reference) -> None:
+def test_running_scale_of_alpha_in_training(reference: Reference) -> None:
     """The running scale is that of the reference, and is used a step later.
 
     The reference takes the scale from the tokens of a pass before it uses it in the same pass, so its logits depend on
@@ -211,25 +216,25 @@ def test_running_scale_of_alpha_in_training(golden: Reference) -> None:
     model = build_model(section(width=32, block=block, **parts), vocabulary=61, max_length=16, max_loops=LOOPS, seed=0)
     for name, value in model.named_parameters():
         with torch.no_grad():
-            value.copy_(golden.weights[golden.their_name(name, per_loop=False)])
-    model.to(golden.dtype).train()
-    batch, scale = golden.batch(), model.readout.scales[0]
+            value.copy_(reference.weights[reference.reference_name(name, per_loop=False)])
+    model.to(reference.dtype).train()
+    batch, scale = reference.batch(), model.readout.scales[0]
     t = model.run(batch, Loops.fixed(LOOPS))
-    reference, factors = None, []
+    log_s_ref, factors = None, []
     for k in range(1, LOOPS + 1):
         log_s = t.state(k).square().mean(-1).log().mean() / 2
-        reference = log_s if reference is None else decay * reference + (1 - decay) * log_s
-        factors.append(((1 - scale.alpha_logit.sigmoid()) * (reference - scale.log_s_ref)).exp())
+        log_s_ref = log_s if log_s_ref is None else decay * log_s_ref + (1 - decay) * log_s
+        factors.append(((1 - scale.alpha_logit.sigmoid()) * (log_s_ref - scale.log_s_ref)).exp())
     logits = torch.stack([factor * t.logits(k) for k, factor in enumerate(factors, start=1)])
-    golden.check("alpha_ema_train/logits", logits.detach())
+    reference.check("alpha_ema_train/logits", logits.detach())
     assert scale.log_s_ref == 0
     update_buffers(model)
-    golden.check("alpha_ema_train/log_s_ref_after_1_forward", scale.log_s_ref)
+    reference.check("alpha_ema_train/log_s_ref_after_1_forward", scale.log_s_ref)
     t = model.run(batch, Loops.fixed(LOOPS))
     for k in range(1, LOOPS + 1):
         t.readout(k)
     update_buffers(model)
-    golden.check("alpha_ema_train/log_s_ref_after_2_forwards", scale.log_s_ref)
+    reference.check("alpha_ema_train/log_s_ref_after_2_forwards", scale.log_s_ref)
 
 
 def total(t: Trajectory, name: str) -> Tensor:

@@ -47,15 +47,15 @@ NAMES = {
     "coda.norm.weight": "transformer.ln_f.weight",
     "readout.norm.weight": "transformer.ln_f.weight",
 } | {
-    f"{ours}.blocks.{i}.{name}": f"transformer.{golden}.{i}.{their_name}"
-    for ours, golden, layers in (("prelude", "prelude", 1), ("core", "core_block", 2), ("coda", "coda", 1))
+    f"{stage}.blocks.{i}.{name}": f"transformer.{reference_stage}.{i}.{reference_name}"
+    for stage, reference_stage, layers in (("prelude", "prelude", 1), ("core", "core_block", 2), ("coda", "coda", 1))
     for i in range(layers)
-    for name, their_name in OF_A_BLOCK.items()
+    for name, reference_name in OF_A_BLOCK.items()
 }
 
 
 def huginn(start: Any = "zeros") -> LoopedModel:
-    """The model of the recipe, with NaN weights."""
+    """Build the recipe's model with NaN weights."""
     norm = component("norm", "rmsnorm")
     model = section(
         width=WIDTH,
@@ -102,78 +102,78 @@ class Reference:
         with torch.no_grad():
             return self.model.run(self.batch, Loops.fixed(loops), start=start)
 
-    def check(self, name: str, ours: Tensor) -> None:
-        golden = self.expected[name]
-        assert ours.dtype == self.dtype
-        assert ours.shape == golden.shape, name
-        error = ((ours - golden).abs() / (1 + golden.abs())).max().item()
+    def check(self, name: str, actual: Tensor) -> None:
+        expected = self.expected[name]
+        assert actual.dtype == self.dtype
+        assert actual.shape == expected.shape, name
+        error = ((actual - expected).abs() / (1 + expected.abs())).max().item()
         assert error < TOLERANCE[self.dtype], f"{name}: off by {error:.1e}"
 
 
 @cache
-def reference(folder: Path, dtype: torch.dtype) -> Reference:
+def load_reference(folder: Path, dtype: torch.dtype) -> Reference:
     return Reference(folder, dtype)
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def golden(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
-    return reference(golden_dir / "huginn_tiny", request.param)
+def reference(request: pytest.FixtureRequest, golden_dir: Path) -> Reference:
+    return load_reference(golden_dir / "huginn_tiny", request.param)
 
 
-def test_every_checkpoint_weight_is_mapped(golden: Reference) -> None:
+def test_every_checkpoint_weight_is_mapped(reference: Reference) -> None:
     # the rotation's table is a buffer that the reference saves; we compute it
-    assert set(NAMES.values()) == set(golden.weights) - {"freqs_cis"}
-    assert set(NAMES) == set(golden.model.state_dict())
-    assert golden.model.coda.norm is golden.model.readout.norm
+    assert set(NAMES.values()) == set(reference.weights) - {"freqs_cis"}
+    assert set(NAMES) == set(reference.model.state_dict())
+    assert reference.model.coda.norm is reference.model.readout.norm
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 8])
 @torch.no_grad()
-def test_every_depth_from_the_zero_state(golden: Reference, steps: int) -> None:
-    t = golden.run(steps)
-    golden.check(f"zero_state/steps{steps}/latent", golden.model.readout(t.state(steps), steps, steps))
-    golden.check(f"zero_state/steps{steps}/final_hidden", t.readout(steps))
-    golden.check(f"zero_state/steps{steps}/logits", t.logits(steps))
-    golden.check(f"zero_state/steps{steps}/loss", Terminal()(t).loss)
+def test_every_depth_from_the_zero_state(reference: Reference, steps: int) -> None:
+    t = reference.run(steps)
+    reference.check(f"zero_state/steps{steps}/latent", reference.model.readout(t.state(steps), steps, steps))
+    reference.check(f"zero_state/steps{steps}/final_hidden", t.readout(steps))
+    reference.check(f"zero_state/steps{steps}/logits", t.logits(steps))
+    reference.check(f"zero_state/steps{steps}/loss", Terminal()(t).loss)
 
 
 @torch.no_grad()
-def test_one_pass_serves_all_depths(golden: Reference) -> None:
-    t = golden.run(8)
+def test_one_pass_serves_all_depths(reference: Reference) -> None:
+    t = reference.run(8)
     for steps in (1, 2, 4, 8):
-        golden.check(f"zero_state/steps{steps}/logits", t.logits(steps, at=steps))
+        reference.check(f"zero_state/steps{steps}/logits", t.logits(steps, at=steps))
 
 
 @pytest.mark.parametrize("steps", [1, 4])
 @torch.no_grad()
-def test_from_a_given_state(golden: Reference, steps: int) -> None:
-    t = golden.run(steps, golden.expected["init_state"].to(golden.dtype))
-    golden.check(f"given_state/steps{steps}/latent", golden.model.readout(t.state(steps), steps, steps))
-    golden.check(f"given_state/steps{steps}/logits", t.logits(steps))
+def test_from_a_given_state(reference: Reference, steps: int) -> None:
+    t = reference.run(steps, reference.expected["init_state"].to(reference.dtype))
+    reference.check(f"given_state/steps{steps}/latent", reference.model.readout(t.state(steps), steps, steps))
+    reference.check(f"given_state/steps{steps}/logits", t.logits(steps))
 
 
 def test_prelude_and_raw_states(golden_dir: Path) -> None:
-    golden = reference(golden_dir / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
-    t = golden.run(4)
-    golden.check("prelude_output", t.e)
-    golden.check("zero_state/raw_state_after_step_1_to_4", torch.stack([t.state(k) for k in range(1, 5)]))
+    reference = load_reference(golden_dir / "huginn_tiny", torch.float32)  # the fp64 file leaves these out
+    t = reference.run(4)
+    reference.check("prelude_output", t.e)
+    reference.check("zero_state/raw_state_after_step_1_to_4", torch.stack([t.state(k) for k in range(1, 5)]))
 
 
 @torch.no_grad()
-def test_greedy_tokens(golden: Reference) -> None:
-    tokens = golden.inputs["input_ids"][:1, :5]
+def test_greedy_tokens(reference: Reference) -> None:
+    tokens = reference.inputs["input_ids"][:1, :5]
     for _ in range(8):
-        logits = golden.model.run(Batch.of(tokens), Loops.fixed(4)).logits(4)
+        logits = reference.model.run(Batch.of(tokens), Loops.fixed(4)).logits(4)
         tokens = torch.cat([tokens, logits[:, -1:].argmax(dim=-1)], dim=1)
-    assert tokens[0, 5:].tolist() == golden.inputs["greedy/steps4/first5_tokens_of_row0"].tolist()
+    assert tokens[0, 5:].tolist() == reference.inputs["greedy/steps4/first5_tokens_of_row0"].tolist()
 
 
-def test_start_is_published_truncated_gaussian(golden: Reference) -> None:
-    std = golden.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
+def test_start_is_published_truncated_gaussian(reference: Reference) -> None:
+    std = reference.case["observed"]["embedding_scale"] * (2 / (5 * WIDTH)) ** 0.5
     assert std == pytest.approx(0.4**0.5)
     model = huginn({"type": "normal", "std": 0.4**0.5, "truncate": 3.0})
-    model.load_state_dict(golden.model.state_dict())
-    model.to(golden.dtype).eval()
+    model.load_state_dict(reference.model.state_dict())
+    model.to(reference.dtype).eval()
     c = model.run(Batch.of(torch.zeros(64, LENGTH, dtype=torch.int64)), Loops.fixed(0)).state(0)
     assert c.abs().max() <= 3 * std
     assert c.abs().max() > 2.9 * std

@@ -27,11 +27,11 @@ class Case(NamedTuple):
     module: Diagonal
     expected: dict[str, Tensor]
 
-    def check(self, quantity: str, ours: Tensor, tolerance: float | None = None) -> None:
-        reference = self.expected[f"{self.name}/{quantity}"]
-        assert ours.dtype == self.dtype
-        assert ours.shape == reference.shape, quantity
-        error = ((ours - reference).abs() / (1 + reference.abs())).max().item()
+    def check(self, quantity: str, actual: Tensor, tolerance: float | None = None) -> None:
+        expected = self.expected[f"{self.name}/{quantity}"]
+        assert actual.dtype == self.dtype
+        assert actual.shape == expected.shape, quantity
+        error = ((actual - expected).abs() / (1 + expected.abs())).max().item()
         assert error < (tolerance or TOLERANCE[self.dtype]), f"{self.name}/{quantity}: off by {error:.1e}"
 
     def input(self, name: str) -> Tensor:
@@ -48,18 +48,18 @@ def case(request: pytest.FixtureRequest, golden_dir: Path, dtype: torch.dtype) -
     folder = golden_dir / "parcae"
     weights = load_file(folder / "weights.safetensors")
     expected = load_file(folder / f"expected{'_f64' if dtype == torch.float64 else ''}.safetensors")
-    tensors = {ours: weights[f"{request.param}/{reference}"] for ours, reference in NAMES.items()}
-    module = Diagonal(len(tensors["log_rate"]))
+    state = {name: weights[f"{request.param}/{published_name}"] for name, published_name in NAMES.items()}
+    module = Diagonal(len(state["log_rate"]))
     # the input is as wide as the state in our models; the formula also serves another
-    module.mix.weight = nn.Parameter(torch.empty_like(tensors["mix.weight"]))
-    module.load_state_dict(tensors)
+    module.mix.weight = nn.Parameter(torch.empty_like(state["mix.weight"]))
+    module.load_state_dict(state)
     return Case(request.param, dtype, module.to(dtype), expected)
 
 
 def test_every_case_of_the_fixture_is_covered(golden_dir: Path) -> None:
-    cases = json.loads((golden_dir / "parcae/case.json").read_text())
-    assert set(cases["cases"]) == set(CASES)
-    spared = {{"C.weight": "project.weight"}.get(name, name) for name in cases["no_weight_decay"]}
+    case_file = json.loads((golden_dir / "parcae/case.json").read_text())
+    assert set(case_file["cases"]) == set(CASES)
+    spared = {{"C.weight": "project.weight"}.get(name, name) for name in case_file["no_weight_decay"]}
     assert spared == {NAMES[name] for name in Diagonal.no_decay} | {"project.weight"}
 
 
@@ -77,10 +77,10 @@ def test_forward_and_gradients(case: Case) -> None:
     u = case.module(case.input("x"), case.input("e"), step_for(case.input("x")))
     case.check("forward", u.detach())
     u.square().sum().backward()
-    for ours, reference in NAMES.items():
-        gradient = case.module.get_parameter(ours).grad
+    for name, published_name in NAMES.items():
+        gradient = case.module.get_parameter(name).grad
         assert gradient is not None
-        case.check(f"grad_of_sum_square/{reference}", gradient)
+        case.check(f"grad_of_sum_square/{published_name}", gradient)
 
 
 @torch.no_grad()
@@ -93,7 +93,7 @@ def test_eight_iterates_from_zero(case: Case) -> None:
 
 
 @torch.no_grad()
-def test_the_first_weights_are_the_reference_s(golden_dir: Path) -> None:
+def test_initial_weights_equal_the_reference(golden_dir: Path) -> None:
     weights = load_file(golden_dir / "parcae/weights.safetensors")
-    for ours, value in Diagonal(32).named_parameters():
-        torch.testing.assert_close(value.data, weights[f"init_square/{NAMES[ours]}"], rtol=0, atol=2e-7)
+    for name, value in Diagonal(32).named_parameters():
+        torch.testing.assert_close(value.data, weights[f"init_square/{NAMES[name]}"], rtol=0, atol=2e-7)

@@ -37,9 +37,9 @@ NORMS: dict[str, Any] = {
     "RMSNorm": {"type": "rmsnorm", "eps": 1.1920928955078125e-07},
     "SimpleNorm": {"type": "layernorm", "gain": False},
 }
-CASES = {f"{golden}.{norm}": (ours, NORMS[norm]) for golden, ours in PLACEMENTS.items() for norm in NORMS} | {
-    "post_norm.DeepNorm": ({"type": "deepnorm", "alpha": 3.0}, "layernorm")
-}
+CASES = {
+    f"{published}.{norm}": (placement, NORMS[norm]) for published, placement in PLACEMENTS.items() for norm in NORMS
+} | {"post_norm.DeepNorm": ({"type": "deepnorm", "alpha": 3.0}, "layernorm")}
 KINDS: dict[str, dict[str, Any]] = {
     "vjp_batch": {"product": "vjp", "scope": "batch"},
     "jvp_batch": {"product": "jvp", "scope": "batch"},
@@ -73,11 +73,11 @@ class Reference:
         self.weights = load_file(folder / "weights.safetensors")
         self.expected = load_file(folder / f"expected{'_f64' if dtype == torch.float64 else ''}.safetensors")
 
-    def their_name(self, name: str, case: str) -> str:
+    def reference_name(self, name: str, case: str) -> str:
         stem, last = name.rsplit(".", 1)
         if ".around_" in stem:
             sublayer = 1 if "attention" in stem else 2
-            # ours calls a placement's one norm by no side
+            # in loopkit the single norm of a placement has no side in its name
             side = {"norm_in": "pre", "norm_out": "post", "norm": "pre" if case.startswith("pre") else "post"}
             return f"layers.0.ln_{sublayer}_{side[stem.rsplit('.', 1)[1]]}.{last}"
         return f"{NAMES[stem]}.{last}"
@@ -93,22 +93,22 @@ class Reference:
         )
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                parameter.copy_(self.weights[self.their_name(name, case)])
+                parameter.copy_(self.weights[self.reference_name(name, case)])
         return model.to(self.dtype).eval()
 
     def run(self, case: str, loops: int) -> Trajectory:
-        # the reference lets tokens look at padding; so padding is here an ordinary token
+        # the reference lets tokens attend to padding, so padding is an ordinary token here
         return self.model(case).run(Batch.of(self.expected["input_ids"], self.expected["labels"]), Loops.fixed(loops))
 
-    def check(self, name: str, ours: Tensor) -> None:
-        golden = self.expected[name]
-        assert ours.shape == golden.shape, name
-        error = ((ours - golden).abs() / (1 + golden.abs())).max().item()
+    def check(self, name: str, actual: Tensor) -> None:
+        expected = self.expected[name]
+        assert actual.shape == expected.shape, name
+        error = ((actual - expected).abs() / (1 + expected.abs())).max().item()
         assert error < TOLERANCE[self.dtype], f"{name}: off by {error:.1e}"
 
 
 @cache
-def reference(folder: Path, dtype: torch.dtype) -> Reference:
+def load_reference(folder: Path, dtype: torch.dtype) -> Reference:
     return Reference(folder, dtype)
 
 
@@ -128,71 +128,71 @@ def stored(name: str, *, precisions: Sequence[str] = tuple(FILES), kind: Sequenc
             for each in kind
             if name.format(case=case, kind=each) in names
         ]
-    arguments = ["golden", "case", "kind"] if any(kind) else ["golden", "case"]
-    return pytest.mark.parametrize(arguments, cells, indirect=["golden"])
+    arguments = ["reference", "case", "kind"] if any(kind) else ["reference", "case"]
+    return pytest.mark.parametrize(arguments, cells, indirect=["reference"])
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
-def golden(request: pytest.FixtureRequest) -> Reference:
-    return reference(GOLDEN, request.param)
+def reference(request: pytest.FixtureRequest) -> Reference:
+    return load_reference(GOLDEN, request.param)
 
 
 @pytest.fixture
-def their_vector(golden: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jacobian, "random_vector", lambda t, c, number: golden.expected["v_raw"].to(c.dtype))
+def reference_vector(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jacobian, "random_vector", lambda t, c, number: reference.expected["v_raw"].to(c.dtype))
 
 
-def test_every_case_of_the_fixture_is_covered(golden: Reference) -> None:
-    assert set(golden.cases) == set(CASES)
+def test_every_case_of_the_fixture_is_covered(reference: Reference) -> None:
+    assert set(reference.cases) == set(CASES)
 
 
 @stored("{case}/logits")
-def test_states_logits_and_losses_at_every_depth(golden: Reference, case: str) -> None:
+def test_states_logits_and_losses_at_every_depth(reference: Reference, case: str) -> None:
     with torch.no_grad():
-        t = golden.run(case, max(DEPTHS))
-        golden.check(f"{case}/logits", torch.stack([t.logits(k, at=k) for k in DEPTHS]))
+        t = reference.run(case, max(DEPTHS))
+        reference.check(f"{case}/logits", torch.stack([t.logits(k, at=k) for k in DEPTHS]))
         hidden = torch.stack([t.state(k) for k in DEPTHS])
-        golden.check(f"{case}/hidden", hidden)
-        golden.check(f"{case}/hidden_norm_mean", hidden.norm(dim=-1).mean(dim=(1, 2)))
+        reference.check(f"{case}/hidden", hidden)
+        reference.check(f"{case}/hidden_norm_mean", hidden.norm(dim=-1).mean(dim=(1, 2)))
         nll = t.nll(DEPTHS, at=DEPTHS).sum(dim=(1, 2)) / t.batch.num_scored
-        golden.check(f"{case}/loss", nll)
+        reference.check(f"{case}/loss", nll)
 
 
-@pytest.mark.usefixtures("their_vector")
+@pytest.mark.usefixtures("reference_vector")
 @stored("{case}/reg/{kind}", kind=[*KINDS, *TOTALS])
-def test_the_regulariser_and_its_gradients(golden: Reference, case: str, kind: str) -> None:
-    t = golden.run(case, AT)
+def test_the_regulariser_and_its_gradients(reference: Reference, case: str, kind: str) -> None:
+    t = reference.run(case, AT)
     if kind in KINDS:
         value = JSRR(**KINDS[kind])(t)
     else:
         options = TOTALS[kind]
         value = Objective(Terminal(), {"jsrr": JSRR(start_step=0, **options)} if options else {})(t, 0).loss
-    golden.check(f"{case}/reg/{kind}", value.detach())
+    reference.check(f"{case}/reg/{kind}", value.detach())
     if "jvp" in kind and "RMSNorm" not in case:
         # the fixture's gradients went backwards through torch's tangent of layer_norm, which loses those of its mean
-        # and deviation; ours are held against differences of the value instead, below
+        # and deviation; another test below compares our gradients with differences of the value instead
         return
     value.backward()
     assert isinstance(t.model, LoopedModel)
     stored = 0
     for name, parameter in t.model.named_parameters():
-        norm = f"{case}/grad_norm/{kind}/{golden.their_name(name, case)}"
+        norm = f"{case}/grad_norm/{kind}/{reference.reference_name(name, case)}"
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        if norm in golden.expected:
+        if norm in reference.expected:
             stored += 1
-            golden.check(norm, gradient.norm())
-        dot = f"{case}/grad_dot_param/{kind}/{golden.their_name(name, case)}"
-        if dot in golden.expected:
-            golden.check(dot, (gradient * parameter).sum().detach())
-    assert stored == sum(name.startswith(f"{case}/grad_norm/{kind}/") for name in golden.expected)
+            reference.check(norm, gradient.norm())
+        dot = f"{case}/grad_dot_param/{kind}/{reference.reference_name(name, case)}"
+        if dot in reference.expected:
+            reference.check(dot, (gradient * parameter).sum().detach())
+    assert stored == sum(name.startswith(f"{case}/grad_norm/{kind}/") for name in reference.expected)
 
 
-@pytest.mark.usefixtures("their_vector")
-@pytest.mark.parametrize("golden", [torch.float64], ids=["fp64"], indirect=True)
+@pytest.mark.usefixtures("reference_vector")
+@pytest.mark.parametrize("reference", [torch.float64], ids=["fp64"], indirect=True)
 @pytest.mark.parametrize("kind", ["vjp_sample", "jvp_sample", "jvp_batch"])
 @pytest.mark.parametrize("case", [case for case in CASES if "RMSNorm" not in case])
-def test_gradients_are_slopes_of_the_value(golden: Reference, case: str, kind: str) -> None:
-    t = golden.run(case, AT)
+def test_gradients_are_slopes_of_the_value(reference: Reference, case: str, kind: str) -> None:
+    t = reference.run(case, AT)
     model, jsrr, c = t.model, JSRR(**KINDS[kind]), t.carried(AT).detach()
     assert isinstance(model, LoopedModel)
     jsrr(t).backward()
@@ -205,31 +205,31 @@ def test_gradients_are_slopes_of_the_value(golden: Reference, case: str, kind: s
         with torch.no_grad():
             for parameter, way in zip(parameters, ways, strict=True):
                 parameter.add_(way, alpha=step)
-            t.keep(AT, t.state(AT).detach(), c)  # at the state as given
+            t.keep(AT, t.state(AT).detach(), c)  # at the given state
             values.append(jsrr(t).item())
             for parameter, way in zip(parameters, ways, strict=True):
                 parameter.sub_(way, alpha=step)
     assert slope == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-6)
 
 
-@pytest.mark.usefixtures("their_vector")
-def test_the_published_training_step(golden: Reference) -> None:
-    t = golden.run("sandwich_dual.LayerNorm", AT)
+@pytest.mark.usefixtures("reference_vector")
+def test_the_published_training_step(reference: Reference) -> None:
+    t = reference.run("sandwich_dual.LayerNorm", AT)
     jsrr = JSRR(preset="code")
     objective = Objective(Terminal(), {"jsrr": jsrr})
-    golden.check("shipped_train_py/loss", objective(t, 1999).loss.detach())
-    golden.check("shipped_train_py/reg", jsrr(t).detach())
-    golden.check("shipped_train_py/total_after_start_step", objective(t, 2000).loss.detach())
+    reference.check("shipped_train_py/loss", objective(t, 1999).loss.detach())
+    reference.check("shipped_train_py/reg", jsrr(t).detach())
+    reference.check("shipped_train_py/total_after_start_step", objective(t, 2000).loss.detach())
 
 
 @stored("{case}/jacobian/spectral_radius", precisions=["fp64"])
-def test_the_spectral_radius(golden: Reference, case: str) -> None:
+def test_the_spectral_radius(reference: Reference, case: str) -> None:
     with torch.no_grad():
-        t = golden.run(case, AT)
-    exact = golden.expected[f"{case}/jacobian/spectral_radius"].double()
-    radius = loop_radius(t, steps=1000)
-    assert radius.rho.tolist() == pytest.approx(exact.tolist(), rel=0.01)
-    assert radius.residual.max() < 0.01
+        t = reference.run(case, AT)
+    exact = reference.expected[f"{case}/jacobian/spectral_radius"].double()
+    estimate = loop_radius(t, steps=1000)
+    assert estimate.rho.tolist() == pytest.approx(exact.tolist(), rel=0.01)
+    assert estimate.residual.max() < 0.01
     if case == "pre_norm.LayerNorm":  # 200 steps of a whole sequence are off by 1.7 % here, its positions are not
         by_position = loop_radius(t, by="position").rho.amax(1)
         assert by_position.tolist() == pytest.approx(exact.tolist(), rel=0.01)

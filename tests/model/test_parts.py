@@ -30,18 +30,18 @@ def test_stage_can_override_the_block() -> None:
 
 
 def test_prelude_and_coda_blocks_get_zero_max_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[int, int]] = []
+    built_with: list[tuple[int, int]] = []
     build = Transformer.__init__
 
     def note(self: Transformer, width: int, position: object, layer: int, max_loops: int, **options: object) -> None:
-        calls.append((layer, max_loops))
+        built_with.append((layer, max_loops))
         build(self, width, position, layer, max_loops, **options)  # type: ignore[arg-type]
 
     note.__signature__ = inspect.signature(build)  # type: ignore[attr-defined]
     monkeypatch.setattr(Transformer, "__init__", note)
     own = component("block", {"type": "transformer", "attention": {"heads": 2}}, width=16)
     tiny(prelude=1, core=2, coda=StageConfig(layers=1, block=own), max_loops=5)
-    assert calls == [(0, 0), (1, 5), (2, 5), (3, 0)]
+    assert built_with == [(0, 0), (1, 5), (2, 5), (3, 0)]
 
 
 def test_names_of_parameters_are_readable() -> None:

@@ -1,4 +1,4 @@
-"""Calling modules in another precision leaves them as they were."""
+"""Calling modules in another precision does not change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component holds without registering it is refused when the model is built."""
+"""Tensors and modules that a component does not register are refused when the model is built."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def build(value: Callable[[], Any]) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_not_registered_is_refused(name: str) -> None:
+def test_unregistered_tensors_are_refused(name: str) -> None:
     value, remedy = LOST[name]
     with pytest.raises(UserError, match=rf"^Linear at '0': attribute 'extra' holds .*{remedy}"):
         check_registered(build(value))
 
 
 @pytest.mark.parametrize("value", [lambda: [1, "a"], lambda: nn.ModuleList([nn.Linear(2, 2)]), lambda: [nn.SiLU()]])
-def test_what_needs_no_registration_passes(value: Callable[[], Any]) -> None:
+def test_other_attributes_need_no_registration(value: Callable[[], Any]) -> None:
     check_registered(build(value))
 
 

@@ -1,4 +1,4 @@
-"""Which sequences a loop computes."""
+"""The sequences that each loop computes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def at(rows: Rows, k: int) -> list[int] | None:
     return None if index is None else index.tolist()
 
 
-def test_everyone_unless_told_otherwise() -> None:
+def test_all_sequences_run_by_default() -> None:
     rows = Rows(Loops.fixed(3), 2, CPU)
     assert at(rows, 1) is None
     new = torch.ones(2, 1)
@@ -28,7 +28,7 @@ def test_late_starts() -> None:
     rows = Rows(Loops(4, 4, torch.tensor([1, 3, 2])), 3, CPU)
     assert [at(rows, k) for k in (1, 2, 3, 4)] == [[0], [1], [1, 2], None]
     old, new = torch.zeros(3, 1), torch.ones(3, 1)
-    # no sequence starts before loop 1: values computed for the first are dropped
+    # no sequence has started at loop 1: the state of the first is discarded
     assert rows.merge(old, new, 1).flatten().tolist() == [0, 0, 0]
     assert rows.merge(old, new, 3).flatten().tolist() == [0, 1, 1]
     assert rows.depth(4).tolist() == [1, 3, 2]

@@ -1,4 +1,4 @@
-"""Prelude and coda wear their norm on the side that faces the loop."""
+"""Prelude and coda have their norm on the side of the loop."""
 
 from __future__ import annotations
 

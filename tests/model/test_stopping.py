@@ -1,4 +1,4 @@
-"""A gate may end a sequence's loops in training, and a core may read it."""
+"""Gates can stop sequences in training, and cores can read gates."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def model(gate: Any = "ponder", core: Any = None, **parts: Any) -> LoopedModel:
 
 
 def alone(built: LoopedModel, t: Trajectory) -> list[Trajectory]:
-    """Each sequence by itself, in evaluation mode, for as many loops as it ran."""
+    """Run each sequence separately, in evaluation mode, for the loops that it ran."""
     built.eval()
     depths = t.depth.tolist()
-    separate = [built.run(t.batch.rows(slice(row, row + 1)), Loops.fixed(depth)) for row, depth in enumerate(depths)]
+    results = [built.run(t.batch.rows(slice(row, row + 1)), Loops.fixed(depth)) for row, depth in enumerate(depths)]
     built.train()
-    return separate
+    return results
 
 
 @pytest.mark.parametrize("gate", ["ponder", {"type": "act", "bias": -0.8}])
@@ -60,7 +60,7 @@ def test_stopped_sequences_equal_runs_of_their_depth(gate: Any) -> None:
     built.core.register_forward_hook(lambda _, args, output: calls.append(len(output)))
     t = built.run(data, Loops.fixed(LOOPS))
     assert len(set(t.depth.tolist())) > 1
-    # ranks stay in step, and what has stopped is not computed
+    # ranks stay in step, and stopped sequences are not computed
     assert len(calls) == t.reached == LOOPS
     assert calls[-1] == max(sum(t.depth == LOOPS), 1)
     together = gradients(built, t.nll([LOOPS]).mean())
@@ -72,11 +72,11 @@ def test_stopped_sequences_equal_runs_of_their_depth(gate: Any) -> None:
 
 def test_stops_do_not_depend_on_the_split() -> None:
     built, data = model(), batch(rows=6)
-    batched = built.run(data, Loops.fixed(LOOPS), noise_key=(1, 2)).depth
+    full = built.run(data, Loops.fixed(LOOPS), noise_key=(1, 2)).depth
     parts = [built.run(part, Loops.fixed(LOOPS), noise_key=(1, 2)) for part in data.split(1)]
     depths = [LOOPS if part.depth is None else int(part.depth) for part in parts]
-    assert depths == batched.tolist()
-    assert batched.tolist() != built.run(data, Loops.fixed(LOOPS), noise_key=(1, 3)).depth.tolist()
+    assert depths == full.tolist()
+    assert full.tolist() != built.run(data, Loops.fixed(LOOPS), noise_key=(1, 3)).depth.tolist()
 
 
 def test_evaluation_runs_every_loop() -> None:
@@ -99,8 +99,8 @@ def test_truncated_backprop_is_refused() -> None:
 
 
 @pytest.mark.parametrize("supervision", [Terminal(), PerLoop(), LastN(n=2), ExitWeighted(entropy=0.0)])
-def test_supervisions_take_the_loops_that_ran(supervision: Supervision) -> None:
-    """The mean over sequences of their separate values, read at the last n loops or at the last state."""
+def test_supervisions_use_only_executed_loops(supervision: Supervision) -> None:
+    """The mean over sequences of each one's value, from those of the last n loops that are read, or the last state."""
     built, data = model(), batch(rows=6)
     t = built.run(data, Loops.fixed(LOOPS))
     runs = alone(built, t)
@@ -131,25 +131,25 @@ def test_metrics_do_not_depend_on_the_micro_batch() -> None:
     gate = {"type": "ponder", "bias": 0.5}
     objective = Objective(PerLoop(), {"ponder": component("regularizer", "ponder_cost", among=KNOWN).build()})
     module = TrainingModule(model(gate).float(), objective, seed=1, precision="fp32").train()
-    data, separate = batch(rows=6, unscored=2), []
+    data, results = batch(rows=6, unscored=2), []
     for size in (6, 2, 1):
         metrics = StepMetrics()
         for part in data.split(size):
             loops = Loops.fixed(LOOPS)
             metrics.add(module(part, loops, 3, 1.0)[1], Counts.of(part, loops))
-        separate.append(metrics.read(Alone(), None))
-    batched = separate[0].means
-    assert {"regularizers/ponder", "regularizers/ponder/probability"} <= set(batched)
-    assert batched["ce/5"] is None or batched["depth"] > 1
-    assert 1 < batched["depth"] < LOOPS
-    for other in separate[1:]:
-        assert other.means == {name: pytest.approx(value, rel=1e-4) for name, value in batched.items()}
+        results.append(metrics.read(Alone(), None))
+    full = results[0].means
+    assert {"regularizers/ponder", "regularizers/ponder/probability"} <= set(full)
+    assert full["ce/5"] is None or full["depth"] > 1
+    assert 1 < full["depth"] < LOOPS
+    for other in results[1:]:
+        assert other.means == {name: pytest.approx(value, rel=1e-4) for name, value in full.items()}
         assert other.fault() is None
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_core_reads_the_gate(checkpointing: bool) -> None:
-    """As the trajectory reads it, for the sequences that the loop computes."""
+    """The value equals that of the trajectory, for the sequences that the loop computes."""
     built, data = model({"type": "linear", "reads": "readout"}, "act_core", coda=1), batch(rows=4)
     seen: list[tuple[int, Tensor, Tensor]] = []
     forward = type(built.gate).forward
@@ -165,14 +165,14 @@ def test_core_reads_the_gate(checkpointing: bool) -> None:
     for k, s, logits in seen:
         index = t.computed[k - 1]
         rows = torch.arange(4) if index is None else index
-        batched = torch.zeros(4, *s.shape[1:], dtype=s.dtype).index_copy(0, rows, s)
-        z = t.read(batched, k, max(3, k + 1))
+        full = torch.zeros(4, *s.shape[1:], dtype=s.dtype).index_copy(0, rows, s)
+        z = t.read(full, k, max(3, k + 1))
         torch.testing.assert_close(logits, built.gate.linear(z).squeeze(-1)[rows])
     assert all(gradient.abs().sum() > 0 for gradient in gradients(built, t.nll([3]).mean()).values())
 
 
 def test_pass_whose_loops_are_recomputed_is_released() -> None:
-    """What recomputes a loop holds its step, which must not hold the pass with its states."""
+    """The recomputation holds the step of its loop, which must not reference the pass and its states."""
     built = model("linear", "act_core")
     built.checkpointing = True
     gc.disable()

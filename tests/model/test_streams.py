@@ -1,4 +1,7 @@
-"""A core whose state has streams: other components support them or are rejected. Letters: S streams, D width."""
+"""A core whose state has streams: other components receive their number or are refused.
+
+Dims: S streams, D width.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ E, C = random(2, 5, 4), random(2, 5, STREAMS, 4, seed=1)
 @pytest.mark.parametrize(
     "injection", [NoInjection(), Add(4), Concat(4), Gated(4), Diagonal(4)], ids=lambda part: type(part).__name__
 )
-def test_each_stream_gets_the_injection_alone(injection: Injection) -> None:
-    """The same numbers as if each stream were a state by itself, in the shape of the state."""
+def test_injection_runs_on_each_stream_separately(injection: Injection) -> None:
+    """Return the numbers that separate states would get, in the shape of the state."""
     together = injection(C, E, step_for(E))
     alone = [injection(C[:, :, stream], E, step_for(E)) for stream in range(STREAMS)]
     torch.testing.assert_close(together, torch.stack(alone, dim=2))
 
 
 def model(core: str = "kit_streams", **parts: Any) -> LoopedModel:
-    with_core = catalog(plugins=False).with_files([CORE])
-    chosen = component("core", {"type": core, "streams": STREAMS}, among=with_core)
+    own_catalog = catalog(plugins=False).with_files([CORE])
+    chosen = component("core", {"type": core, "streams": STREAMS}, among=own_catalog)
     plan = replace(section(init={"type": "normal", "std": 0.2}, **parts), core=chosen)
     return build_model(plan, vocabulary=VOCABULARY, max_length=LENGTH, max_loops=LOOPS, seed=0)
 
@@ -47,7 +50,7 @@ def test_start_has_the_streams_of_the_core(start: str) -> None:
     t = model(start=start, injection="concat", carry="norm").run(batch(), Loops.fixed(2))
     assert [list(t.state(k).shape) for k in range(3)] == [[3, LENGTH, STREAMS, 16]] * 3
     t.nll([1, 2]).mean().backward()
-    if start == "normal":  # every stream has numbers of its own
+    if start == "normal":  # streams have distinct numbers
         assert (t.state(0)[:, :, 0] - t.state(0)[:, :, 1]).abs().min() > 0
 
 

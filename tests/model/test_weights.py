@@ -1,4 +1,4 @@
-"""Weights in a file: one copy of what is shared, and clear words where they do not fit."""
+"""Weights in a file: shared tensors once, and clear errors if shapes differ."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_non_strict_load_still_checks_shapes(path: Path) -> None:
         )
 
 
-def test_precision_is_the_model_s(path: Path) -> None:
+def test_loading_keeps_the_model_precision(path: Path) -> None:
     save_weights(tiny(seed=1), path)
     model = tiny(seed=2, dtype=torch.float64)
     load_weights(model, path)
@@ -89,7 +89,7 @@ def test_tied_weights_do_not_load_into_untied_model(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a safetensors file at all"])
-def test_files_that_cannot_be_read(path: Path, content: bytes | None) -> None:
+def test_unreadable_weight_files_are_refused(path: Path, content: bytes | None) -> None:
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(WeightsError, match="not a readable safetensors file"):

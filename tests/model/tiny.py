@@ -1,4 +1,4 @@
-"""Small models for tests, written like recipes."""
+"""Small models for tests, built from recipe sections."""
 
 from __future__ import annotations
 

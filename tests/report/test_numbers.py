@@ -29,11 +29,11 @@ from loopkit.report.numbers import (
         (math.nan, "not finite"),
     ],
 )
-def test_a_figure_has_four_digits(value: float | None, text: str) -> None:
+def test_number_has_four_digits(value: float | None, text: str) -> None:
     assert format_value(value) == text
 
 
-def test_a_column_shares_its_decimals_where_sizes_allow_it() -> None:
+def test_column_shares_decimals_if_sizes_allow() -> None:
     assert format_values([27.11, 448.123, None]) == ["27.11", "448.12", "-"]
     assert format_values([5.14, 1.1e9]) == ["5.140", "1.10e+09"]
     assert format_values([0.0, 12.0]) == ["0.00", "12.00"]

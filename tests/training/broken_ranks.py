@@ -22,11 +22,11 @@ STAGES = {
     "writing a checkpoint": ("loopkit.training.checkpointing.checkpoint_policy", "CheckpointPolicy.save"),
     "end": ("loopkit.training.session", "Session.__exit__"),
 }
-"""Where each stage begins: the function before which the rank breaks."""
+"""Start of each stage: the rank fails before this function."""
 
 
 def kill() -> None:
-    """End this rank as the system's out-of-memory killer would."""
+    """Kill this rank as the out-of-memory killer does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

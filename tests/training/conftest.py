@@ -46,7 +46,7 @@ Maker = Callable[..., Recipe]
 
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Maker:
-    """Make the tiny recipe, with ``key=value`` overrides."""
+    """Load the tiny recipe with ``key=value`` overrides."""
     file = write_recipe(tmp_path_factory.mktemp("recipe"))
 
     def make(*overrides: str) -> Recipe:
@@ -62,7 +62,7 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_recipe(folder: Path) -> Path:
-    """The tiny recipe and its texts in a folder."""
+    """Write the tiny recipe and its texts to a folder; return the recipe's path."""
     (folder / "texts").mkdir()
     (folder / "texts" / "train.txt").write_text(TEXT)
     (folder / "texts" / "validation.txt").write_text(TEXT[:100])
@@ -71,8 +71,8 @@ def write_recipe(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(recipe: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tiny recipe's run, which nothing has interrupted. Read it, but do not change it."""
+def finished_run(recipe: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an uninterrupted run of the tiny recipe. Tests must not change it."""
     return fit(recipe(), tmp_path_factory.mktemp("runs") / "whole").folder.path
 
 

@@ -1,4 +1,4 @@
-"""What JSRR costs: a training step of the addition model with it against the same step without.
+"""Measure the cost of JSRR: a training step of the addition model with it against the same step without.
 
     python -m tests.training.jsrr_cost --rounds 11
 
@@ -63,15 +63,15 @@ def time_all(rounds: int) -> dict[str, dict[str, float]]:
             step(number)
             if number:  # the first one warms up
                 seconds[form].append((time.process_time() - cpu, time.perf_counter() - clock))
-    found = {}
+    costs = {}
     for form, times in seconds.items():
-        found[form] = {
+        costs[form] = {
             "cpu_s": statistics.median(cpu for cpu, _ in times),
             "clock_s": statistics.median(clock for _, clock in times),
             "cpu_ratio": statistics.median(a[0] / b[0] for a, b in zip(times, seconds["plain"], strict=True)),
             "clock_ratio": statistics.median(a[1] / b[1] for a, b in zip(times, seconds["plain"], strict=True)),
         }
-    return found
+    return costs
 
 
 def memory(form: str) -> float:
@@ -98,12 +98,12 @@ def main() -> None:
     if chosen.memory:
         print(memory(chosen.memory))
         return
-    found = time_all(chosen.rounds)
+    costs = time_all(chosen.rounds)
     for form in FORMS:
         words = [sys.executable, "-m", "tests.training.jsrr_cost", "--memory", form]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
-        found[form]["peak_mib"] = round(float(done.stdout), 1)
-    print(json.dumps(found, indent=1))
+        costs[form]["peak_mib"] = round(float(done.stdout), 1)
+    print(json.dumps(costs, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Two ranks of ``loopkit train --nproc 2``, killed again and again and resumed each time.
+"""Kill the two ranks of ``loopkit train --nproc 2`` repeatedly and resume each time.
 
 ``python -m tests.training.killed_ranks --kills 16 --writing 5`` is the study. Each kill, at a random moment, takes one
-rank, both, the launcher, or all three; some meet the writing of a checkpoint. In the end the run must be the one that
-was left alone.
+rank, both, the launcher, or all three; some happen while a checkpoint is being written. The final run must equal an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tests.training.runs import assert_same_bits, lines
 RANKS = 2
 SECONDS = 300.0
 ENDS_WITHIN = 60.0
-"""Seconds in which what is left of a job must have ended after a kill: the launcher's patience, twice, and some."""
+"""Limit in seconds from a kill to the end of the job: more than twice the launcher's own limit."""
 OPTIONS = ("train.steps={steps}", "train.checkpoint={{every: 2, keep: 2}}")
 VICTIMS = ("one", "one", "both", "launcher", "all")
 
 
 @dataclass
 class Killed:
-    """What the study saw.
+    """Observations of the study.
 
     Args:
-        victims: Who was killed, each time.
+        victims: The killed processes of each kill.
         writing: Kills that left a checkpoint without a name: it was being written or removed.
-        resumed_from: Steps from which the run went on.
+        resumed_from: Steps from which the run resumed.
         slowest: Longest time from a kill to the end of everything of the job, in seconds.
     """
 
@@ -54,15 +54,15 @@ class Job:
         options = [word for option in OPTIONS for word in ("--set", option.format(steps=steps))]
         words = ["-m", "loopkit", "train", str(recipe), "--nproc", str(RANKS), "--runs", str(folder.path.parent)]
         words += ["--name", folder.name, *options, *(["--resume"] if resume else [])]
-        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the job)
+        self.error_output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the job)
         env = {**os.environ, "LOOPKIT_CACHE": str(folder.path.parent / "cache"), "OMP_NUM_THREADS": "1"}
         self.launcher = subprocess.Popen(
-            [sys.executable, *words], env=env, stdout=subprocess.DEVNULL, stderr=self.said, process_group=0
+            [sys.executable, *words], env=env, stdout=subprocess.DEVNULL, stderr=self.error_output, process_group=0
         )
         self.ranks: list[int] = []
 
     def meet(self) -> bool:
-        """Wait until the launcher has started every rank; False where it has ended."""
+        """Wait until the launcher has started every rank; return False if it has ended."""
         pid = self.launcher.pid
         while self.launcher.poll() is None and len(self.ranks) < RANKS:
             with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ class Job:
         return len(self.ranks) == RANKS
 
     def kill(self, victims: str, rng: random.Random) -> None:
-        """Kill at once, without a word."""
+        """Send SIGKILL to the victims."""
         chosen = {
             "one": [rng.choice(self.ranks)],
             "both": self.ranks,
@@ -83,21 +83,21 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
 
     def ended(self, seconds: float) -> float:
-        """Wait for everything of the job to end; how long it took.
+        """Wait until every process of the job has ended; return the seconds.
 
         Raises:
             AssertionError: If something is still there.
         """
-        began = time.monotonic()
+        start_time = time.monotonic()
         while (left := [pid for pid in [self.launcher.pid, *self.ranks] if self._lives(pid)]) or (
             self.launcher.poll() is None
         ):
-            waited = time.monotonic() - began
+            waited = time.monotonic() - start_time
             if waited > seconds:
                 self.kill("all", random.Random())
-                raise AssertionError(f"{left} of the job are there after {waited:.0f} s; it said: {self.words}")
+                raise AssertionError(f"{left} of the job still run after {waited:.0f} s; its errors: {self.words}")
             time.sleep(0.02)
-        return time.monotonic() - began
+        return time.monotonic() - start_time
 
     def _lives(self, pid: int) -> bool:
         if pid == self.launcher.pid:
@@ -110,15 +110,15 @@ class Job:
     @property
     def words(self) -> str:
         """What the job wrote to standard error."""
-        self.said.seek(0)
-        return self.said.read()
+        self.error_output.seek(0)
+        return self.error_output.read()
 
 
 def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) -> Killed:
-    """Kill a run at random moments as often as asked, see it to its end, and compare it with one left alone.
+    """Kill a run ``kills`` times at random moments, finish it, and compare it with an uninterrupted one.
 
     Raises:
-        AssertionError: If a checkpoint was lost, the run began anew or ended otherwise than the one left alone, a job
+        AssertionError: If a checkpoint was lost, the run restarted or differs from the uninterrupted one, a job
             did not end after a kill, or did not say what had happened.
     """
     steps = 10 * (kills + 4)
@@ -165,10 +165,10 @@ def _until(job: Job, folder: RunFolder, rng: random.Random, reached: int, writin
     if reached >= 0 and writing_since is None and rng.random() < 0.25:
         time.sleep(rng.uniform(0, 8))
         return job.launcher.poll() is None
-    wanted = max(reached, 0) + rng.randint(1, 6)
+    target = max(reached, 0) + rng.randint(1, 6)
     end = time.monotonic() + SECONDS
     while job.launcher.poll() is None and time.monotonic() < end:
-        if folder.metrics.is_file() and any(line["step"] >= wanted for line in read_metrics(folder.metrics)):
+        if folder.metrics.is_file() and any(line["step"] >= target for line in read_metrics(folder.metrics)):
             break
         time.sleep(0.005)
     while (
@@ -180,7 +180,7 @@ def _until(job: Job, folder: RunFolder, rng: random.Random, reached: int, writin
 
 
 def _spoke(job: Job, victims: str) -> None:
-    """Who lives on says who was killed, once, and how to go on."""
+    """Check that the survivors name the killed process once, and how to resume."""
     errors = [line for line in job.words.splitlines() if line.startswith("error:")]
     if victims in ("one", "both"):
         assert job.launcher.returncode == 128 + signal.SIGKILL, job.words

@@ -1,4 +1,4 @@
-"""What the studies of killed runs have in common."""
+"""Shared parts of the studies of killed runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def is_writing(checkpoints: Path, since: int) -> bool:
-    """Whether there is a checkpoint without a name that was touched since then: earlier kills leave some, too.
+    """Whether an incomplete checkpoint has changed since then; earlier kills may leave others.
 
     Args:
         checkpoints: The run's folder of them.
@@ -26,13 +26,13 @@ def is_writing(checkpoints: Path, since: int) -> bool:
 
 
 def run_study(study: Callable[..., Any], description: str | None, *, kills: int, writing: int) -> None:
-    """Run a study from the command line, and print what it saw and how long it took.
+    """Run a study from the command line; print its observations and duration.
 
     Args:
         study: Takes a recipe, a folder, and ``kills``, ``writing`` and ``seed``.
-        description: What ``--help`` says.
-        kills: So many unless asked otherwise.
-        writing: Of them while a checkpoint is being written.
+        description: Text of ``--help``.
+        kills: Default number of kills.
+        writing: Default number of kills while a checkpoint is being written.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--kills", type=int, default=kills)
@@ -43,6 +43,6 @@ def run_study(study: Callable[..., Any], description: str | None, *, kills: int,
 
     with tempfile.TemporaryDirectory() as home:
         recipe = write_recipe(Path(home))
-        began = time.monotonic()
+        start_time = time.monotonic()
         print(study(recipe, Path(home), kills=options.kills, writing=options.writing, seed=options.seed))
-        print(f"{time.monotonic() - began:.0f} s")
+        print(f"{time.monotonic() - start_time:.0f} s")

@@ -1,4 +1,4 @@
-"""What the framework costs: a loopkit step of the 44M recipe against the same model in a bare loop.
+"""Measure the framework's overhead: a loopkit step of the 44M recipe against the same model in a bare loop.
 
     python -m tests.training.overhead --steps 15
 
@@ -49,7 +49,7 @@ def build(recipe: Recipe) -> tuple[LoopedModel, Objective]:
 
 
 def bare(recipe: Recipe, examples: Examples, batch: int, *, fused: bool | None) -> Callable[[int], None]:
-    """A step as anyone would write it."""
+    """Return a training step in plain torch."""
     model, objective = build(recipe)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=fused)
 
@@ -67,7 +67,7 @@ def bare(recipe: Recipe, examples: Examples, batch: int, *, fused: bool | None) 
 
 
 def trainer(recipe: Recipe, prepared: Prepared, folder: Path) -> Trainer:
-    """The whole training loop, on the same tokens."""
+    """Return loopkit's trainer on the same tokens."""
     training = build_training(recipe, folder=RunFolder(folder), process=join("cpu"), prepared=prepared)
     watchdog = Watchdog(None, folder / "hung.txt")
     return Trainer(training, Display(Console(file=io.StringIO())), Trackers({}, print), watchdog)
@@ -91,13 +91,13 @@ def measure(steps: int, batch: int, precision: str) -> dict[str, Any]:
             }
             for number in range(steps + 1):
                 for name, step in runs.items():
-                    began, worked = time.perf_counter(), time.process_time()
+                    start_time, worked = time.perf_counter(), time.process_time()
                     step(number)
                     if number > 0:  # the first one warms up
-                        seconds[name].append(time.perf_counter() - began)
+                        seconds[name].append(time.perf_counter() - start_time)
                         busy[name].append(time.process_time() - worked)
     facts = {"steps": steps, "batch": batch, "precision": precision, "threads": torch.get_num_threads()}
-    # processor time says more than the clock where others use the machine
+    # processor time is more reliable than the clock on a shared machine
     return facts | {"clock": _compare(seconds), "processor": _compare(busy)}
 
 

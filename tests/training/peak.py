@@ -1,4 +1,4 @@
-"""What ``loopkit plan`` says of memory against what training takes: the 44M recipe on a CPU.
+"""Compare the memory estimate of ``loopkit plan`` with training: the 44M recipe on a CPU.
 
     python -m tests.training.peak                 all settings, each in a process of its own
     python -m tests.training.peak 4 2 0           batch 4, 2 loops, no checkpointing: one JSON line
@@ -29,7 +29,7 @@ def resident(field: str) -> int:
 
 
 def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dict[str, float]:
-    """Two optimizer steps through the engine, and the estimate for the same recipe."""
+    """Measure two optimizer steps of the engine, and estimate the same recipe."""
     import torch
 
     from loopkit.cost.memory import estimate
@@ -63,19 +63,19 @@ def measure(batch: int, loops: int, checkpointing: bool, *overrides: str) -> dic
     optimizer = recipe.train.optimizer.build().build(parameter_groups(module))
     engine = Engine(module, optimizer, deepspeed_config(BatchSizes.of(batch, batch, 1), 1.0, {}), process)
     generator = torch.Generator().manual_seed(0)
-    found: dict[str, float] = {"batch": batch, "loops": loops, "checkpointing": checkpointing}
+    result: dict[str, float] = {"batch": batch, "loops": loops, "checkpointing": checkpointing}
     for step in (1, 2):
         tokens = torch.randint(VOCABULARY, (batch, length + 1), generator=generator)
         engine.micro_step(
             Batch.of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()), Loops.fixed(loops), step, 1.0
         )
         engine.update(1e-4)
-        found[f"measured_after_{step}"] = resident("VmHWM") - before
+        result[f"measured_after_{step}"] = resident("VmHWM") - before
     meta = build_model(recipe.model, vocabulary=VOCABULARY, max_length=length, max_loops=loops, device="meta")
     memory = estimate(meta, objective.supervision, recipe, recipe.train.schedule.build())
-    found["estimate"] = memory.total(batch)
-    found["ratio"] = memory.total(batch) / found["measured_after_2"]
-    return found
+    result["estimate"] = memory.total(batch)
+    result["ratio"] = memory.total(batch) / result["measured_after_2"]
+    return result
 
 
 def main() -> None:

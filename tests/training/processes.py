@@ -1,7 +1,7 @@
-"""Training in processes of their own, which can be killed; a server that has imported everything forks them quickly.
+"""Train in processes that can be killed; a server with all imports done forks them quickly.
 
 ``python -m tests.training.processes --kills 100 --writing 30`` is the study: it kills a run again and again, resumes
-it each time, and compares what it becomes with a run that was left alone.
+it each time, and compares the result with an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _train(recipe: Path, overrides: tuple[str, ...], folder: Path, resume: bool,
 
 
 def start(recipe: Path, folder: Path, *overrides: str, resume: bool = False, ranks: int = 1) -> list[BaseProcess]:
-    """Begin to train in other processes."""
+    """Start training in other processes."""
     places: list[dict[str, str]] = [{}]
     if ranks > 1:
         with socket.socket() as free:
@@ -60,14 +60,14 @@ def start(recipe: Path, folder: Path, *overrides: str, resume: bool = False, ran
             port = str(free.getsockname()[1])
         common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         places = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    begun = [SERVER.Process(target=_train, args=(recipe, overrides, folder, resume, place)) for place in places]
-    for process in begun:
+    processes = [SERVER.Process(target=_train, args=(recipe, overrides, folder, resume, place)) for place in places]
+    for process in processes:
         process.start()
-    return begun
+    return processes
 
 
 def finish(processes: list[BaseProcess], seconds: float = 300) -> list[int | None]:
-    """Wait for them; their exit codes."""
+    """Wait for the processes; return their exit codes."""
     for process in processes:
         process.join(seconds)
         if process.is_alive():
@@ -78,13 +78,13 @@ def finish(processes: list[BaseProcess], seconds: float = 300) -> list[int | Non
 
 @dataclass
 class Killed:
-    """What the study saw.
+    """Observations of the study.
 
     Args:
         kills: Processes killed while the run existed.
         writing: Of them, those killed while a checkpoint was being written or removed: its nameless folder was left.
-        runs: Runs that came to their end after at least one kill, each equal to the one left alone, bit for bit.
-        resumed_from: Steps from which a killed run went on.
+        runs: Runs that finished after at least one kill, each bitwise equal to the uninterrupted one.
+        resumed_from: Steps from which a killed run resumed.
     """
 
     kills: int = 0
@@ -94,18 +94,18 @@ class Killed:
 
 
 def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) -> Killed:
-    """Kill runs at random moments until there have been enough kills, and see each of them to its end.
+    """Kill runs at random moments until the number of kills is reached, and finish each run.
 
     Raises:
-        AssertionError: If a checkpoint was lost, a run began anew, or one ended otherwise than the one left alone.
+        AssertionError: If a checkpoint was lost, or a run restarted or differs from the uninterrupted one.
     """
     rng, seen = random.Random(seed), Killed()
-    warm = SERVER.Process(target=int)  # the server's own imports are no part of a run
+    warm = SERVER.Process(target=int)  # the server imports before runs are timed
     warm.start()
     finish([warm])
-    began = time.monotonic()
+    start_time = time.monotonic()
     assert finish(start(recipe, home / "alone")) == [0]
-    whole = time.monotonic() - began
+    duration = time.monotonic() - start_time
     last = max(checkpoint.step for checkpoint in checkpoints(home / "alone" / "checkpoints"))
     while seen.kills < kills or seen.writing < writing:
         folder = home / f"run-{seen.runs}"
@@ -116,14 +116,14 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
             (process,) = start(recipe, folder, resume=reached >= 0)
             if not enough:
                 needs = writing - seen.writing >= kills - seen.kills or rng.random() < 0.5
-                _wait(process, folder, rng, whole, since if needs else None)
+                _wait(process, folder, rng, duration, since if needs else None)
                 process.kill()
             code = finish([process])[0]
             if code == 0:
                 break
             assert code == -signal.SIGKILL, f"exit code {code}"
             if not checkpoints(folder / "checkpoints") and reached < 0:
-                shutil.rmtree(folder, ignore_errors=True)  # killed before the run had begun
+                shutil.rmtree(folder, ignore_errors=True)  # killed before the run existed
                 continue
             checkpoint, damaged = newest_checkpoint(folder / "checkpoints")
             assert damaged == []
@@ -138,9 +138,9 @@ def study(recipe: Path, home: Path, *, kills: int, writing: int, seed: int = 0) 
     return seen
 
 
-def _wait(process: BaseProcess, folder: Path, rng: random.Random, whole: float, writing_since: int | None) -> None:
-    """Until a random moment of the run, or of the writing of a checkpoint that is met at a random moment."""
-    end = time.monotonic() + rng.uniform(0.1, 0.8) * whole
+def _wait(process: BaseProcess, folder: Path, rng: random.Random, duration: float, writing_since: int | None) -> None:
+    """Wait until a random moment of the run, or of writing a checkpoint."""
+    end = time.monotonic() + rng.uniform(0.1, 0.8) * duration
     while process.is_alive() and time.monotonic() < end:
         time.sleep(0.001)
     if writing_since is not None:

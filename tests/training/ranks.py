@@ -28,8 +28,8 @@ def train_on_ranks(recipe: Path, runs: Mapping[str, Sequence[str]], folder: Path
     ]
     try:
         for process in started:
-            _, said = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, said
+            _, output = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, output
     finally:
         for process in started:
             process.kill()
@@ -46,19 +46,19 @@ def main() -> None:
 
     torch.set_num_threads(1)
     job = Path(sys.argv[1])
-    found = json.loads(job.read_text())
+    job_spec = json.loads(job.read_text())
     rank = join("cpu").rank
     loops: list[int] = []
     real = Engine.micro_step
 
-    def noted(self, batch, ran, *rest):  # type: ignore[no-untyped-def]
+    def noted(self, batch, ran, *arguments):  # type: ignore[no-untyped-def]
         loops.append(ran.total)
-        return real(self, batch, ran, *rest)
+        return real(self, batch, ran, *arguments)
 
     Engine.micro_step = noted  # type: ignore[method-assign]
-    for name, overrides in found["runs"].items():
+    for name, overrides in job_spec["runs"].items():
         loops.clear()
-        fit(load_recipe(found["recipe"], (), latest(*overrides)), job.parent / name)
+        fit(load_recipe(job_spec["recipe"], (), latest(*overrides)), job.parent / name)
         (job.parent / f"{name}.loops.{rank}.json").write_text(json.dumps(loops))
 
 

@@ -1,4 +1,4 @@
-"""What two runs must have in common to be the same run."""
+"""Train in tests, and compare two runs bit for bit."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ CLOCK = {"tokens_per_s", "mfu", "step_s", "peak_memory_bytes"}
 def fit(
     recipe: Recipe, folder: Path, *, resume: bool = False, console: Console | None = None, **options: Any
 ) -> TrainingResult:
-    """Train, with the cache beside the run."""
+    """Train with a cache next to the run's folder."""
     shown = Console(file=io.StringIO()) if console is None else console
     cache = folder.parent / "cache"
     return train(recipe, folder=RunFolder(folder), resume=resume, console=shown, cache=cache, **options)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """Metrics without what a clock says."""
+    """Read the metrics except for timings."""
     return [{key: line[key] for key in line if key not in CLOCK} for line in read_metrics(RunFolder(folder).metrics)]
 
 
 def tensors(folder: Path, step: int) -> dict[str, Tensor]:
-    """Everything in a checkpoint: weights, optimizer, generators."""
+    """Load every tensor of a checkpoint: weights, optimizer, generators."""
     checkpoint = RunFolder(folder).checkpoint(step)
     return {
         f"{file.stem}:{name}": tensor
@@ -42,7 +42,7 @@ def tensors(folder: Path, step: int) -> dict[str, Tensor]:
 
 
 def assert_same_bits(a: Path, b: Path, step: int) -> None:
-    """Every line of metrics and every tensor of a checkpoint is equal, bit for bit."""
+    """Check that metrics and all tensors of a checkpoint are bitwise equal."""
     assert lines(a) == lines(b)
     one, two = tensors(a, step), tensors(b, step)
     assert one.keys() == two.keys()

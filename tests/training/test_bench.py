@@ -1,4 +1,4 @@
-"""A benchmark times the steps that training would take, and nothing else."""
+"""The benchmark times the same steps as training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return load_recipe(tmp_path / "tiny.yaml", (), ["train.start_from=nowhere"])
 
 
-def test_steps_are_whole_and_all_alike(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_steps_are_complete_and_equal(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
     updates: list[float] = []
     micro_step, update = Engine.micro_step, Engine.update
@@ -45,17 +45,17 @@ def test_steps_are_whole_and_all_alike(recipe: Recipe, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Engine, "micro_step", watched)
     monkeypatch.setattr(Engine, "update", counted)
-    said: list[str] = []
-    found = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2, say=said.append)
+    messages: list[str] = []
+    result = timing.bench(recipe, join("cpu"), vocabulary=50, steps=2, say=messages.append)
     mean = round(recipe.train.schedule.build().mean)
     assert seen == [(timing.LATE_STEP + step, mean) for step in range(3) for _ in range(4)], "one to warm up, and two"
     assert len(updates) == 3
-    assert said[0] == f"one step to warm up and 2 to time, each of 8 sequences at {mean} loops"
-    assert [text.split(":")[0] for text in said[1:]] == ["warm-up", "step 1 of 2", "step 2 of 2"]
-    assert (found["loops"], found["micro_batch"], found["accumulation"]) == (mean, 2, 4)
+    assert messages[0] == f"one step to warm up and 2 to time, each of 8 sequences at {mean} loops"
+    assert [text.split(":")[0] for text in messages[1:]] == ["warm-up", "step 1 of 2", "step 2 of 2"]
+    assert (result["loops"], result["micro_batch"], result["accumulation"]) == (mean, 2, 4)
 
 
-def test_a_regularizer_that_begins_late_is_timed(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regularizer_with_late_start_is_timed(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     from loopkit.components.regularizer.jacobian import JSRR
 
     called: list[int] = []
@@ -75,19 +75,21 @@ def test_figures_follow_from_the_clock(recipe: Recipe, monkeypatch: pytest.Monke
     monkeypatch.setattr(timing, "_time_step", lambda *_: next(lasted))
     rates = iter([5e6, 8e6])
     monkeypatch.setattr("loopkit.cost.hardware.measure_matmul_rate", lambda *_: next(rates))
-    found = timing.bench(recipe, join("cpu"), vocabulary=50, loops=3, steps=3)
-    assert found["step_s"] == {"median": 3.0, "min": 2.0, "max": 4.0}
-    assert found["tokens_per_s"] == pytest.approx(8 * 16 / 3.0)
+    result = timing.bench(recipe, join("cpu"), vocabulary=50, loops=3, steps=3)
+    assert result["step_s"] == {"median": 3.0, "min": 2.0, "max": 4.0}
+    assert result["tokens_per_s"] == pytest.approx(8 * 16 / 3.0)
     from loopkit.model import build_model
     from loopkit.objective import build_objective
 
     model = build_model(recipe.model, vocabulary=50, max_length=16, max_loops=4, device="meta")
     flops = StepFlops(model, build_objective(recipe.objective).supervision, length=16, max_loops=4)
-    assert found["flops_per_step"] == pytest.approx(8 * 16 * flops.per_token(3, 3))
-    assert found["mfu"] == pytest.approx(found["flops_per_step"] / 3.0 / 8e6), "of the better of two measured ceilings"
+    assert result["flops_per_step"] == pytest.approx(8 * 16 * flops.per_token(3, 3))
+    assert result["mfu"] == pytest.approx(result["flops_per_step"] / 3.0 / 8e6), (
+        "of the better of two measured ceilings"
+    )
 
 
-def test_too_little_memory_is_said_as_in_training(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_reported_as_in_training(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> float:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
@@ -100,17 +102,17 @@ def test_the_command(tmp_path: Path) -> None:
     words = ["bench", "wikitext_44m_raw", "--profile", "smoke", "--steps", "1"]
     done = CliRunner().invoke(main, [*words, "--json"])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["device"] == "cpu"
-    assert found["ranks"] == 1
-    assert 0 < found["mfu"] < 10
-    assert found["peak_memory_bytes"] > 2**20
-    said = CliRunner().invoke(main, [*words, "--loops", "2"])
-    assert "loops        2, gradients through 2" in said.stdout
-    assert all(len(line.rstrip()) <= 80 for line in said.stdout.splitlines())
+    result = json.loads(done.stdout)
+    assert result["device"] == "cpu"
+    assert result["ranks"] == 1
+    assert 0 < result["mfu"] < 10
+    assert result["peak_memory_bytes"] > 2**20
+    messages = CliRunner().invoke(main, [*words, "--loops", "2"])
+    assert "loops        2, gradients through 2" in messages.stdout
+    assert all(len(line.rstrip()) <= 80 for line in messages.stdout.splitlines())
 
 
-def test_a_vocabulary_that_nobody_knows_is_asked_for() -> None:
+def test_unknown_vocabulary_must_be_passed() -> None:
     done = CliRunner().invoke(main, ["bench", "addition_stars", "--profile", "smoke"])
     assert done.exit_code == 2
     assert "give --vocabulary N" in done.output

@@ -1,4 +1,4 @@
-"""Ranks that are killed or lose contact: at every stage of a run, exactly one message says so."""
+"""Ranks that are killed or lose their connections: exactly one message at every stage of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loopkit.training.distributed.launch import launch
 from tests.training.broken_ranks import STAGES
 
 FAST = [("first step", "sever", "1")]
-"""What runs always: the ranks that lose each other, with no rank killed."""
+"""The fast cases: both ranks lose their connections, and none is killed."""
 ALL = [(stage, how, ranks) for stage in STAGES for how in ("kill", "sever") for ranks in ("0", "1", "01")]
 
 
@@ -28,7 +28,7 @@ def check_one_message(
     code = launch(words, 2, ["-m", "tests.training.broken_ranks"])
     text = capfd.readouterr().err
     errors = [line for line in text.splitlines() if line.startswith("error:")]
-    if how == "sever" and stage == "end" and code == ExitCode.DONE:  # nothing is left to communicate
+    if how == "sever" and stage == "end" and code == ExitCode.DONE:  # no communication remains
         assert errors == []
         return
     assert code == (ExitCode.KILLED if how == "kill" else ExitCode.LOST), text
@@ -47,7 +47,7 @@ def test_ranks_that_lose_contact_report_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [case for case in ALL if case not in FAST], ids="-".join)
-def test_every_break_of_every_stage_has_one_message(
+def test_each_failure_at_each_stage_has_one_message(
     broken: tuple[str, str, str], recipe_file: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_one_message(broken, recipe_file, capfd, monkeypatch)

@@ -1,4 +1,4 @@
-"""The first signal is a wish, the second an order."""
+"""The first signal stops training cleanly; the second ends the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loopkit.training.signals import EvaluationStopped, Signals
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_noted_and_the_second_ends_the_program(signum: signal.Signals) -> None:
+def test_second_signal_ends_the_process(signum: signal.Signals) -> None:
     before = signal.getsignal(signum)
     with Signals() as signals:
         assert signals.received is None
@@ -26,30 +26,30 @@ def test_the_first_signal_is_noted_and_the_second_ends_the_program(signum: signa
     assert signal.getsignal(signum) is before
 
 
-def test_inside_of_an_evaluation_the_first_signal_stops_it() -> None:
+def test_first_signal_stops_an_evaluation() -> None:
     with Signals() as signals:
         with pytest.raises(EvaluationStopped), signals.stopping_evaluation():
             os.kill(os.getpid(), signal.SIGTERM)
         assert signals.received == signal.SIGTERM
         with pytest.raises(EvaluationStopped), signals.stopping_evaluation():
-            raise AssertionError("an evaluation must not begin once stopping is wanted")
+            raise AssertionError("an evaluation must not start after a signal")
 
 
-def test_a_thread_leaves_signals_alone() -> None:
+def test_signals_are_not_handled_outside_main_thread() -> None:
     def work() -> None:
         with Signals() as signals:
-            found.append(signals.received)
+            signals_received.append(signals.received)
 
-    found: list[int | None] = []
+    signals_received: list[int | None] = []
     before = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [None]
+    assert signals_received == [None]
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_exit_codes_differ_and_messages_say_what_is_left() -> None:
+def test_exit_codes_differ_and_messages_name_the_checkpoint() -> None:
     stopped = [Interrupted(number, 7, Path("c")) for number in (signal.SIGINT, signal.SIGTERM)]
     assert [error.exit_code for error in stopped] == [130, 143]
     assert "SIGTERM after step 7; saved c" in str(stopped[1])

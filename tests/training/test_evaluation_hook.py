@@ -1,4 +1,4 @@
-"""The trial evaluation, which finds figures of one name before the first step."""
+"""The trial evaluation detects duplicate names of figures before the first step."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_distinct_figures_train(overrides: tuple[str, ...], tmp_path: Path) -> N
 def test_trial_evaluation_does_not_change_the_run(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights, optimizer and generators of a run with dropout are those of a run without the trial."""
+    """With dropout, weights, optimizer and generators equal those of a run without the trial."""
     overrides = ("evaluate.probes={a: first, b: third}", "train.steps=2", "train.checkpoint.every=2")
     fit(plugin_recipe(tmp_path, *overrides), tmp_path / "with")
     monkeypatch.setattr(EvaluationHook, "rehearse", lambda self: None)

@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is the run that was not."""
+"""A stopped and resumed run equals an uninterrupted one, bit for bit."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, where: Any, method: str, call: int,
     ("where", "method", "call", "signum", "step"),
     [
         (Display, "step", 4, signal.SIGTERM, 4),  # after a step
-        (Engine, "next_micro_step", 3 * 4 + 2, signal.SIGINT, 4),  # in the middle of the fifth: it is taken back
-        (Engine, "next_micro_step", 1, signal.SIGTERM, 0),  # before there is anything
+        (Engine, "next_micro_step", 3 * 4 + 2, signal.SIGINT, 4),  # during the fifth step, which is rolled back
+        (Engine, "next_micro_step", 1, signal.SIGTERM, 0),  # before the first step
     ],
 )
-def test_a_signal_and_a_resume(
+def test_signal_and_resume_are_bitwise_exact(
     recipe: Maker,
-    whole: Path,
+    finished_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     where: Any,
@@ -69,7 +69,7 @@ def test_a_signal_and_a_resume(
     assert (stopped.value.step, stopped.value.exit_code) == (step, 128 + signum)
     assert [line["step"] for line in lines(tmp_path / "halves")] == list(range(1, step + 1))
     fit(recipe(), tmp_path / "halves", resume=True)
-    assert_same_bits(whole, tmp_path / "halves", 8)
+    assert_same_bits(finished_run, tmp_path / "halves", 8)
     sessions = read_provenance(RunFolder(tmp_path / "halves").provenance)["sessions"]
     assert [(s["from_step"], s["to_step"], s["status"]) for s in sessions] == [
         (0, step, "interrupted"),
@@ -78,9 +78,7 @@ def test_a_signal_and_a_resume(
 
 
 @pytest.mark.parametrize("per", ["micro_step", "sequence"])
-def test_loops_of_their_own_resume_too(
-    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str
-) -> None:
+def test_drawn_loops_resume_exactly(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str) -> None:
     make = recipe(f"train.loops_per={per}", "train.backprop=2", "train.steps=5")
     fit(make, tmp_path / "whole")
     with monkeypatch.context() as patched:
@@ -92,7 +90,7 @@ def test_loops_of_their_own_resume_too(
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_muon_resumes_too(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+def test_muon_resumes_exactly(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
     zero = f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}"
     make = recipe("train.optimizer={type: muon, lr_scales: {embedding: 3}}", zero, "train.steps=5")
     fit(make, tmp_path / "whole")
@@ -102,23 +100,23 @@ def test_muon_resumes_too(recipe: Maker, tmp_path: Path, monkeypatch: pytest.Mon
             fit(make, tmp_path / "halves")
     fit(make, tmp_path / "halves", resume=True)
     assert_same_bits(tmp_path / "whole", tmp_path / "halves", 5)
-    kept = [name for name in tensors(tmp_path / "whole", 5) if name.endswith("/momentum_buffer")]
-    assert len(kept) == 5  # the matrices of the one block
+    momenta = [name for name in tensors(tmp_path / "whole", 5) if name.endswith("/momentum_buffer")]
+    assert len(momenta) == 5  # the matrices of the one block
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "killed")
+def test_killed_run_resumes_from_its_last_checkpoint(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "killed")
     folder = RunFolder(tmp_path / "killed")
     for step in (6, 8):
         shutil.rmtree(folder.checkpoint(step))
     with folder.metrics.open("a") as metrics:
         metrics.write('{"step": 9, "lo')
     fit(recipe(), tmp_path / "killed", resume=True)
-    assert_same_bits(whole, tmp_path / "killed", 8)
+    assert_same_bits(finished_run, tmp_path / "killed", 8)
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "hurt")
+def test_damaged_checkpoint_is_skipped_with_a_warning(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "hurt")
     folder = RunFolder(tmp_path / "hurt")
     for step in (6, 8):
         (folder.checkpoint(step) / "optimizer.safetensors").write_bytes(b"nonsense")
@@ -126,7 +124,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(recipe: Maker, whole
     fit(recipe(), tmp_path / "hurt", resume=True, console=Console(file=shown))
     assert "warning: a newer checkpoint is damaged" in shown.getvalue()
     assert str(folder.checkpoint(8) / "optimizer.safetensors") in shown.getvalue()
-    assert_same_bits(whole, tmp_path / "hurt", 8)
+    assert_same_bits(finished_run, tmp_path / "hurt", 8)
     (folder.checkpoint(3) / "weights.safetensors").unlink()
     for step in (0, 6, 8):
         shutil.rmtree(folder.checkpoint(step))
@@ -136,7 +134,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(recipe: Maker, whole
     assert folder.metrics.read_bytes() == before
 
 
-def test_more_steps_may_follow(recipe: Maker, tmp_path: Path) -> None:
+def test_finished_run_can_train_further(recipe: Maker, tmp_path: Path) -> None:
     constant = "train.lr={type: constant, peak: 1e-2}"
     fit(recipe(constant), tmp_path / "whole")
     fit(recipe(constant, "train.steps=4"), tmp_path / "longer")
@@ -144,28 +142,28 @@ def test_more_steps_may_follow(recipe: Maker, tmp_path: Path) -> None:
     assert_same_bits(tmp_path / "whole", tmp_path / "longer", 8)
 
 
-def test_another_zero_stage_may_take_over(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "moved")
+def test_run_resumes_under_another_zero_stage(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "moved")
     for step in (6, 8):
         shutil.rmtree(RunFolder(tmp_path / "moved").checkpoint(step))
     shown = io.StringIO()
     other = recipe("train.deepspeed={zero_optimization: {stage: 2}}")
     fit(other, tmp_path / "moved", resume=True, console=Console(file=shown, width=200))
     assert "train.deepspeed.zero_optimization: (absent) in the run, {'stage': 2} now" in shown.getvalue()
-    ours, theirs = tensors(tmp_path / "moved", 8), tensors(whole, 8)
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        assert torch.allclose(ours[name].double(), theirs[name].double(), rtol=1e-3, atol=1e-5), name
+    actual, expected = tensors(tmp_path / "moved", 8), tensors(finished_run, 8)
+    assert actual.keys() == expected.keys()
+    for name in actual:
+        assert torch.allclose(actual[name].double(), expected[name].double(), rtol=1e-3, atol=1e-5), name
 
 
-def test_fewer_steps_than_are_done_are_refused(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_fewer_steps_than_completed_are_refused(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "run")
     with pytest.raises(ValueError, match=r"already done 8 steps, not 4; raise train\.steps"):
         fit(recipe("train.steps=4"), tmp_path / "run", resume=True)
-    assert lines(tmp_path / "run") == lines(whole)
+    assert lines(tmp_path / "run") == lines(finished_run)
 
 
-def test_another_experiment_may_not(recipe: Maker, tmp_path: Path) -> None:
+def test_resume_of_another_experiment_is_refused(recipe: Maker, tmp_path: Path) -> None:
     fit(recipe("train.steps=1"), tmp_path / "run")
     with pytest.raises(OtherRecipe, match=r"train\.lr\.peak: 0\.01 in the run, 0\.02 now"):
         fit(recipe("train.lr.peak=2e-2"), tmp_path / "run", resume=True)
@@ -173,13 +171,13 @@ def test_another_experiment_may_not(recipe: Maker, tmp_path: Path) -> None:
 
 
 def moved_texts(recipe: Recipe, folder: Path) -> list[str]:
-    """A copy of the texts of a recipe elsewhere, and the setting that names it."""
+    """Copy a recipe's texts and return the setting with the new path."""
     texts = folder / "elsewhere"
     shutil.copytree(recipe.data.source.options["path"], texts)
     return [f"data.source.path={texts}"]
 
 
-def test_equal_data_elsewhere_is_the_same_data(recipe: Maker, tmp_path: Path) -> None:
+def test_moved_data_may_resume(recipe: Maker, tmp_path: Path) -> None:
     constant = "train.lr={type: constant, peak: 1e-2}"
     fit(recipe(constant), tmp_path / "whole")
     fit(recipe(constant, "train.steps=4"), tmp_path / "run")
@@ -189,10 +187,10 @@ def test_equal_data_elsewhere_is_the_same_data(recipe: Maker, tmp_path: Path) ->
 
 @pytest.mark.parametrize("recorded", ["digests", "counts"])
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_other_data_is_refused(recipe: Maker, whole: Path, tmp_path: Path, split: str, recorded: str) -> None:
-    """The text decides, at the same place as well, and also where the run recorded counts alone."""
+def test_other_data_is_refused(recipe: Maker, finished_run: Path, tmp_path: Path, split: str, recorded: str) -> None:
+    """The content decides, also at the same path, and also if the run recorded only counts."""
     folder = RunFolder(tmp_path / "run")
-    shutil.copytree(whole, folder.path)
+    shutil.copytree(finished_run, folder.path)
     if recorded == "counts":
         facts = read_provenance(folder.provenance)
         for report in facts["data"].values():
@@ -205,11 +203,11 @@ def test_other_data_is_refused(recipe: Maker, whole: Path, tmp_path: Path, split
         OtherData, match=rf"data\.source: the {split} split .*tokens in the run, .* now\); restore the data"
     ):
         fit(recipe("train.steps=9", setting), folder.path, resume=True)
-    assert lines(folder.path) == lines(whole)
+    assert lines(folder.path) == lines(finished_run)
 
 
-def test_other_text_of_equal_length_is_refused(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_other_text_of_equal_length_is_refused(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "run")
     (setting,) = moved_texts(recipe(), tmp_path)
     file = tmp_path / "elsewhere" / "train.txt"
     file.write_text(file.read_text().replace("short", "sharp"))
@@ -217,31 +215,31 @@ def test_other_text_of_equal_length_is_refused(recipe: Maker, whole: Path, tmp_p
         fit(recipe("train.steps=9", setting), tmp_path / "run", resume=True)
 
 
-def test_a_run_from_before_an_option_resumes(
-    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_without_newer_options_resumes(
+    recipe: Maker, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint's recipe lacks options of a section and of a component: they count as their defaults."""
-    shutil.copytree(whole, tmp_path / "run")
+    shutil.copytree(finished_run, tmp_path / "run")
     read_state = checkpoint.read_state
 
-    def older(found: Checkpoint) -> dict[str, Any]:
-        state = read_state(found)
+    def older(newest: Checkpoint) -> dict[str, Any]:
+        state = read_state(newest)
         del state["recipe"]["train"]["health"], state["recipe"]["model"]["embedding"]["scale"]
         del state["recipe"]["model"]["block"]["attention"]["value_std"]
         return state
 
     monkeypatch.setattr(checkpoint, "read_state", older)
     assert fit(recipe(), tmp_path / "run", resume=True).step == 8
-    assert_same_bits(whole, tmp_path / "run", 8)
+    assert_same_bits(finished_run, tmp_path / "run", 8)
 
 
-def test_a_finished_run_that_is_resumed_stays_as_it_is(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_resume_does_not_change_a_finished_run(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "run")
     assert fit(recipe(), tmp_path / "run", resume=True).step == 8
-    assert_same_bits(whole, tmp_path / "run", 8)
+    assert_same_bits(finished_run, tmp_path / "run", 8)
 
 
-def test_a_signal_during_an_evaluation_drops_it_and_a_resume_makes_up_for_it(
+def test_resume_repeats_an_interrupted_evaluation(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often = recipe("evaluate.every=2")

@@ -51,28 +51,28 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_any_damage_to_any_file_is_found_and_the_file_named(whole: Path, tmp_path: Path, damage: str) -> None:
-    there = RunFolder(whole).checkpoint(8)
+def test_damaged_file_is_detected_and_named(finished_run: Path, tmp_path: Path, damage: str) -> None:
+    there = RunFolder(finished_run).checkpoint(8)
     files = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
     assert set(files) > FILES
     for name in files:
         run = tmp_path / name.replace("/", "-")
         for step in (6, 8):
-            shutil.copytree(RunFolder(whole).checkpoint(step), RunFolder(run).checkpoint(step))
+            shutil.copytree(RunFolder(finished_run).checkpoint(step), RunFolder(run).checkpoint(step))
         hurt = RunFolder(run).checkpoint(8) / name
         DAMAGES[damage](hurt)
-        found, problems = newest_checkpoint(RunFolder(run).checkpoints)
-        assert found.step == 6
+        newest, problems = newest_checkpoint(RunFolder(run).checkpoints)
+        assert newest.step == 6
         assert len(problems) == 1
         assert str(hurt) in problems[0]
-        shutil.rmtree(found.path)
+        shutil.rmtree(newest.path)
         with pytest.raises(CheckpointProblem) as refused:  # never a fresh start
             newest_checkpoint(RunFolder(run).checkpoints)
         assert str(hurt) in str(refused.value)
 
 
 class Payload:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -82,11 +82,9 @@ class Payload:
 
 
 @pytest.mark.parametrize("name", ["weights", "optimizer", "generators-00000", "state.json"])
-def test_a_pickle_in_the_place_of_a_file_is_refused_and_not_run(
-    recipe: Maker, whole: Path, tmp_path: Path, name: str
-) -> None:
-    """Also where its checksum is right, as an attacker's would be."""
-    shutil.copytree(whole, tmp_path / "run")
+def test_pickle_in_a_checkpoint_is_never_executed(recipe: Maker, finished_run: Path, tmp_path: Path, name: str) -> None:
+    """This includes a file with a correct checksum, as an attacker would write it."""
+    shutil.copytree(finished_run, tmp_path / "run")
     folder, sign = RunFolder(tmp_path / "run"), tmp_path / "executed"
     bad = folder.checkpoints / "bad"
     folder.checkpoint(8).rename(bad)
@@ -100,11 +98,11 @@ def test_a_pickle_in_the_place_of_a_file_is_refused_and_not_run(
         fit(recipe(), folder.path, resume=True)
     assert not sign.exists()
     pickle.loads(pickle.dumps(Payload(sign)))
-    assert sign.exists()  # it would have been made
+    assert sign.exists()  # unpickling it would have created the file
 
 
-def test_what_deepspeed_loads_is_never_unpickled_freely(recipe: Maker, tmp_path: Path) -> None:
-    fit(recipe("train.steps=1"), tmp_path / "run")  # from here on it holds for the whole process
+def test_deepspeed_loads_only_safe_pickles(recipe: Maker, tmp_path: Path) -> None:
+    fit(recipe("train.steps=1"), tmp_path / "run")  # training restricts unpickling in this process
     torch.save(Payload(tmp_path / "executed"), tmp_path / "file.pt")
     with pytest.raises(pickle.UnpicklingError):
         torch.load(tmp_path / "file.pt")
@@ -113,30 +111,30 @@ def test_what_deepspeed_loads_is_never_unpickled_freely(recipe: Maker, tmp_path:
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_file_that_was_put_there_is_not_read(recipe: Maker, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_foreign_file_in_checkpoint_is_not_read(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     shutil.rmtree(folder.checkpoint(8))
     (folder.checkpoint(6) / "objective.safetensors").write_bytes(pickle.dumps(Payload(tmp_path / "executed")))
     fit(recipe(), folder.path, resume=True)
-    assert_same_bits(whole, folder.path, 8)
+    assert_same_bits(finished_run, folder.path, 8)
 
 
 @pytest.mark.parametrize("state", [[], {}, {"step": 8}, {"step": 8, "data": 3}])
-def test_a_state_that_says_too_little_is_named(tmp_path: Path, state: Any) -> None:
+def test_incomplete_state_is_named(tmp_path: Path, state: Any) -> None:
     (tmp_path / "state.json").write_text(json.dumps(state))
     with pytest.raises(CheckpointProblem, match=r"state\.json does not contain the state of a run"):
         saving.read_state(Checkpoint(tmp_path, 8))
 
 
-def test_the_first_checkpoint_stands_before_the_first_step(
+def test_checkpoint_exists_before_the_first_step(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from loopkit.training.trainer import Trainer
 
     def step(self: Trainer, *_: Any) -> bool:
-        found, damaged = newest_checkpoint(self.folder.checkpoints)
-        assert (found.step, damaged) == (0, [])
+        newest, damaged = newest_checkpoint(self.folder.checkpoints)
+        assert (newest.step, damaged) == (0, [])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trainer, "step", step)
@@ -144,7 +142,7 @@ def test_the_first_checkpoint_stands_before_the_first_step(
         fit(recipe(), tmp_path / "run")
 
 
-def test_a_checkpoint_is_written_before_the_evaluation_that_follows_it(
+def test_checkpoint_is_written_before_the_evaluation(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(self: EvaluationHook, step: int, *shared: object) -> None:
@@ -156,29 +154,29 @@ def test_a_checkpoint_is_written_before_the_evaluation_that_follows_it(
         fit(recipe("evaluate.every=3"), tmp_path / "run")
 
 
-def test_the_best_stays(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses by step are given; the checkpoint of the least, step 4, outlives newer ones."""
-    given = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.5}
+def test_best_checkpoint_is_retained(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint with the lowest loss (step 4) is retained when newer ones are removed."""
+    losses = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.5}
 
     def evaluate(self: EvaluationHook, step: int, *shared: object) -> None:
-        rows = [{"depth": 1, "loss": given[step], "trained": True}]
+        rows = [{"depth": 1, "loss": losses[step], "trained": True}]
         (self.folder.evaluations / f"step-{step:08d}-validation-0.json").write_text(json.dumps({"depths": rows}))
 
     monkeypatch.setattr(EvaluationHook, "_evaluate", evaluate)
-    made = recipe("evaluate.every=2", "train.checkpoint={every: null, keep: 1, best: loss}")
-    fit(made, tmp_path / "run")
+    resolved = recipe("evaluate.every=2", "train.checkpoint={every: null, keep: 1, best: loss}")
+    fit(resolved, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    assert [found.step for found in checkpoints(folder.checkpoints)] == [4, 8]
+    assert [newest.step for newest in checkpoints(folder.checkpoints)] == [4, 8]
     best = json.loads((folder.checkpoints / "best.json").read_text())
     assert best == {"step": 4, "figure": "loss", "depth": 1, "value": 1.0}
-    given[8] = 0.5
+    losses[8] = 0.5
     shutil.rmtree(folder.checkpoint(8))
-    fit(made, tmp_path / "run", resume=True)  # goes on from the best, and beats it
-    assert [found.step for found in checkpoints(folder.checkpoints)] == [8]
+    fit(resolved, tmp_path / "run", resume=True)  # resumes from the best checkpoint and improves on it
+    assert [newest.step for newest in checkpoints(folder.checkpoints)] == [8]
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, step: int, size: int) -> None:
-    """Let the system refuse to write files beyond a size, from the checkpoint of a step on."""
+    """Make the system refuse files above a size, starting with the checkpoint of a step."""
     real = saving.begin_checkpoint
 
     def begin(folder: Path, at: int) -> Path:
@@ -190,8 +188,8 @@ def limited(monkeypatch: pytest.MonkeyPatch, step: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100, 3000])
-def test_a_write_that_fails_leaves_the_older_checkpoint_and_says_why(
-    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+def test_failed_write_keeps_the_older_checkpoint(
+    recipe: Maker, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -207,11 +205,11 @@ def test_a_write_that_fails_leaves_the_older_checkpoint_and_says_why(
     assert (ended.value.exit_code, ended.value.checkpoint) == (5, folder.checkpoint(3))
     assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["step-00000000", "step-00000003"]
     fit(recipe(), tmp_path / "run", resume=True)
-    assert_same_bits(whole, tmp_path / "run", 8)
+    assert_same_bits(finished_run, tmp_path / "run", 8)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EDQUOT, "Quota")])
-def test_a_full_disk_is_called_one_wherever_it_shows(
+def test_every_full_disk_error_is_named(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     from loopkit.runs.metrics import MetricsLog
@@ -231,11 +229,12 @@ def test_a_full_disk_is_called_one_wherever_it_shows(
 
 
 @pytest.mark.e2e
-def test_a_disk_that_is_really_full(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
+def test_full_file_system_is_reported(recipe_file: Path, finished_run: Path, tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this system lets no user mount a file system of its own")
     first, later = (
-        sum(path.stat().st_blocks * 512 for path in RunFolder(whole).checkpoint(step).rglob("*")) for step in (0, 3)
+        sum(path.stat().st_blocks * 512 for path in RunFolder(finished_run).checkpoint(step).rglob("*"))
+        for step in (0, 3)
     )
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -257,7 +256,7 @@ exit $code
 
 
 @pytest.mark.e2e
-def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(recipe_file: Path, tmp_path: Path) -> None:
+def test_repeatedly_killed_run_is_bitwise_exact(recipe_file: Path, tmp_path: Path) -> None:
     from tests.training.processes import study
 
     seen = study(recipe_file, tmp_path, kills=6, writing=2, seed=1)
@@ -267,7 +266,7 @@ def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(recipe_file
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(recipe_file: Path, tmp_path: Path) -> None:
+def test_hundred_kills_are_bitwise_exact(recipe_file: Path, tmp_path: Path) -> None:
     from tests.training.processes import study
 
     seen = study(recipe_file, tmp_path, kills=100, writing=30)
@@ -275,11 +274,11 @@ def test_a_hundred_kills(recipe_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_two_ranks_under_zero_2_and_one_without_take_over_from_each_other(recipe_file: Path, tmp_path: Path) -> None:
+def test_runs_move_between_one_and_two_ranks(recipe_file: Path, tmp_path: Path) -> None:
     from tests.training.processes import finish, start
 
     one, two = (), ("train.deepspeed={zero_optimization: {stage: 2}}",)
-    # the rate depends on the length of a run, so the first half ends by losing its later checkpoints
+    # the learning rate depends on the length of the run, so both runs are complete and lose their later checkpoints
     assert finish(start(recipe_file, tmp_path / "one", *one)) == [0]
     assert finish(start(recipe_file, tmp_path / "two", *two, ranks=2)) == [0, 0]
     expected = [line["loss"] for line in lines(tmp_path / "one")]

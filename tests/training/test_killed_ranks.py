@@ -10,7 +10,7 @@ KILLS, WRITING = 12, 4
 
 
 @pytest.mark.slow
-def test_two_ranks_that_are_killed_again_and_again_are_the_run_that_is_not(recipe_file: Path, tmp_path: Path) -> None:
+def test_repeatedly_killed_ranks_are_bitwise_exact(recipe_file: Path, tmp_path: Path) -> None:
     from tests.training.killed_ranks import VICTIMS, study
 
     seen = study(recipe_file, tmp_path, kills=KILLS, writing=WRITING)

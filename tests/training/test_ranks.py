@@ -1,4 +1,4 @@
-"""Two ranks on every ZeRO stage train, and evaluate, as one process does."""
+"""Two ranks train and evaluate as one process does, on every ZeRO stage."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STILL = (
     "train.checkpoint.every=null",
     "evaluate.batch=1",
     "evaluate.probes={norms: {}}",
-    # a large eps, because Adam makes a whole step of the rounding error of a gradient near zero
+    # a large eps, because Adam turns the rounding error of a gradient near zero into a full step
     "train.optimizer={type: adamw, weight_decay: 0.01, eps: 1e-3}",
 )
 REGULARIZERS = ("objective.regularizers={norm_penalty: {weight: 0.01}}",)
 JACOBIAN = ("objective.regularizers={norm_penalty: {weight: 0.01}, jsrr: {product: vjp, scope: sample, weight: 0.1}}",)
-"""Differentiated within the forward pass; its random vectors belong to the samples, whichever rank has them."""
+"""Differentiated within the forward pass; its random vectors depend on the sample, not on the rank."""
 CALM = ("model.embedding.dropout=0", "model.block.dropout=0", "model.block.attention.dropout=0")
 """Without dropout: after 20 orthogonalised steps rounding has grown to 3e-5 with it."""
 MUON = (
@@ -32,7 +32,7 @@ MUON = (
     "train.steps=20",
     "train.optimizer={type: muon, weight_decay: 0.01, scale: shape, fallback: {eps: 1e-3}}",
 )
-"""Matrices that no rank holds whole under ZeRO 1 and 2."""
+"""Matrices that ZeRO 1 and 2 divide among ranks."""
 SCALARS = (*REGULARIZERS, "model.readout={type: alpha, s_ref: ema}", "model.carry=damping", "train.loops_per=sequence")
 """Parameters without dimensions, and a buffer that follows the data."""
 PONDER = (
@@ -40,7 +40,7 @@ PONDER = (
     "model.gate={type: ponder, bias: -1.0}",
     f"plugins=[{halting.__file__}]",
 )
-"""The model ends sequences early, on each rank others."""
+"""The model stops sequences early, at different loops on each rank."""
 RUNS = {
     f"zero{stage}-{per}": (
         *STILL,
@@ -93,28 +93,28 @@ def alone(folder: Path) -> dict[str, Path]:
     from loopkit.recipe import load_recipe
     from tests.overriding import latest
 
-    found = {}
+    folders = {}
     parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
     for per in ("step", "micro_step", "sequence", *parts):
         joined = parts.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
-        found[per] = folder / "alone" / per
-        found[per].parent.mkdir(exist_ok=True)
-        fit(load_recipe(folder / "tiny.yaml", (), latest(*options)), found[per])
-    return found
+        folders[per] = folder / "alone" / per
+        folders[per].parent.mkdir(exist_ok=True)
+        fit(load_recipe(folder / "tiny.yaml", (), latest(*options)), folders[per])
+    return folders
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_losses_are_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    ours, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
-    assert len(ours) == len(expected) == num_steps(name)
-    assert len({line["loops"] for line in ours}) > 1
-    for mine, one in zip(ours, expected, strict=True):
-        assert abs(mine["loss"] - one["loss"]) < 1e-5
-        assert mine["regularizers"] == pytest.approx(one["regularizers"], rel=1e-5)
+def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    actual, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
+    assert len(actual) == len(expected) == num_steps(name)
+    assert len({line["loops"] for line in actual}) > 1
+    for record, expected_record in zip(actual, expected, strict=True):
+        assert abs(record["loss"] - expected_record["loss"]) < 1e-5
+        assert record["regularizers"] == pytest.approx(expected_record["regularizers"], rel=1e-5)
         same = ("step", "loops", "loops_mean", "backprop_loops", "tokens", "batch_sha")
-        assert {key: mine[key] for key in same} == {key: one[key] for key in same}
-        assert mine["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+        assert {key: record[key] for key in same} == {key: expected_record[key] for key in same}
+        assert record["grad_norm"] == pytest.approx(expected_record["grad_norm"], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -125,13 +125,13 @@ def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_shared_evaluation_measures_what_one_process_does(folder: Path, alone: dict[str, Path], name: str) -> None:
-    (ours,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
-    mine, one = json.loads(ours.read_text()), json.loads(expected.read_text())
-    assert one["batches"] % 2 == 1  # so that one rank has more to do
+def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    (actual,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
+    record, expected_record = json.loads(actual.read_text()), json.loads(expected.read_text())
+    assert expected_record["batches"] % 2 == 1  # one rank has more batches
     for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
-        assert mine[key] == one[key]
-    for depth, row in zip(mine["depths"], one["depths"], strict=True):
+        assert record[key] == expected_record[key]
+    for depth, row in zip(record["depths"], expected_record["depths"], strict=True):
         assert depth == {key: pytest.approx(value, rel=1e-5) for key, value in row.items()}
 
 
@@ -143,9 +143,9 @@ def test_only_the_first_rank_writes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("scalars")])
-def test_running_buffers_are_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    ours, expected = (tensors(run, num_steps(name)) for run in (folder / name, alone["scalars"]))
+def test_running_buffers_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    actual, expected = (tensors(run, num_steps(name)) for run in (folder / name, alone["scalars"]))
     for key in ("log_s_ref", "count"):
         (where,) = [name for name in expected if name.endswith(key)]
         assert expected[where] != 0
-        assert ours[where].item() == pytest.approx(expected[where].item(), rel=1e-4)
+        assert actual[where].item() == pytest.approx(expected[where].item(), rel=1e-4)

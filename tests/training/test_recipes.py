@@ -1,4 +1,4 @@
-"""Every model of the field that we ship trains two steps at tiny size, and leaves what a run leaves."""
+"""Every shipped recipe trains two steps at tiny size and writes the files of a run."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def small(root: Path, name: str, *overrides: str) -> Recipe:
 
 
 def finite(folder: Path) -> None:
-    found = read_metrics(RunFolder(folder).metrics)
-    assert [line["step"] for line in found] == [1, 2]
-    for line in found:
+    records = read_metrics(RunFolder(folder).metrics)
+    assert [line["step"] for line in records] == [1, 2]
+    for line in records:
         assert math.isfinite(line["loss"])
         assert line["grad_norm"] > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_smoke_profile_trains(root: Path, tmp_path: Path, name: str) -> None:
+def test_smoke_profile_trains(root: Path, tmp_path: Path, name: str) -> None:
     trained = fit(small(root, name), tmp_path / "run")
     assert trained.step == 2
     finite(tmp_path / "run")
     assert len(list((tmp_path / "run" / "eval").iterdir())) == 1
 
 
-def test_the_second_stage_of_ouro_trains_the_gate_of_the_first_alone(root: Path, tmp_path: Path) -> None:
+def test_second_stage_of_ouro_trains_only_the_gate(root: Path, tmp_path: Path) -> None:
     fit(small(root, "ouro_scratch"), tmp_path / "first")
     fit(small(root, "ouro_scratch_gate", f"train.start_from={tmp_path / 'first'}"), tmp_path / "second")
     finite(tmp_path / "second")
@@ -46,7 +46,7 @@ def test_the_second_stage_of_ouro_trains_the_gate_of_the_first_alone(root: Path,
 
 
 @pytest.mark.parametrize("name", [*NAMES, "ouro_scratch_gate"])
-def test_recipes_say_where_they_come_from(root: Path, name: str) -> None:
+def test_recipes_name_their_source(root: Path, name: str) -> None:
     for profiles in ((), ("mini",), ("smoke",)):
         recipe = load_recipe(root / "recipes" / f"{name}.yaml", profiles)
         assert recipe.paper.startswith("arXiv:")
@@ -54,6 +54,6 @@ def test_recipes_say_where_they_come_from(root: Path, name: str) -> None:
         assert recipe.seed > 0
 
 
-def test_the_second_stage_without_the_first_is_refused(root: Path, tmp_path: Path) -> None:
+def test_second_stage_without_the_first_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"train\.start_from: .* does not exist; give a run"):
         fit(small(root, "ouro_scratch_gate", f"train.start_from={tmp_path / 'none'}"), tmp_path / "run")

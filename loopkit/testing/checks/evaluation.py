@@ -109,9 +109,9 @@ def causal(subject: ComponentUnderTest) -> None:
 def batch(subject: ComponentUnderTest) -> None:
     """In evaluation the result of a sequence does not depend on the other sequences of its batch."""
     data = random_batch(rows=4)
-    whole = compute_logits(default_model(subject), data)
+    expected = compute_logits(default_model(subject), data)
     parts = torch.cat([compute_logits(default_model(subject), part) for part in data.split(1)], dim=1)
-    if (gap := difference(parts, whole)) > TOLERANCE:
+    if (gap := difference(parts, expected)) > TOLERANCE:
         seen = f"logits in a batch of 1 and of 4 differ by {gap:.1e}"
         raise Violation(
             "the result of a sequence depends on its batch", seen, "look for a mean or a norm over dimension 0"

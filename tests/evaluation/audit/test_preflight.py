@@ -1,4 +1,4 @@
-"""What a model shows before any data is read."""
+"""Checks of a model before any data is read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Closed(Injection):
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def recipe_path(tmp_path: Path) -> Path:
     (tmp_path / "parts.py").write_text(PLUGINS)
     file = tmp_path / "mine.yaml"
     file.write_text(BASE + "plugins: [parts.py]\n")
@@ -100,18 +100,20 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("texts", "said"), REFUSED)
-def test_faulty_models_are_refused_before_any_data(mine: Path, texts: tuple[str, ...], said: str, monkeypatch) -> None:
-    recipe = load_recipe(mine, (), texts)
+@pytest.mark.parametrize(("texts", "message"), REFUSED)
+def test_faulty_models_are_refused_before_any_data(
+    recipe_path: Path, texts: tuple[str, ...], message: str, monkeypatch
+) -> None:
+    recipe = load_recipe(recipe_path, (), texts)
     monkeypatch.setattr("loopkit.training.train.prepare", lambda *args, **options: pytest.fail("data was read"))
     state = torch.get_rng_state()
-    with pytest.raises(UserError, match=said):
-        train(recipe, folder=RunFolder(mine.parent / "run"))
-    assert not (mine.parent / "run").exists()
-    code, messages = validate(mine, *texts)
+    with pytest.raises(UserError, match=message):
+        train(recipe, folder=RunFolder(recipe_path.parent / "run"))
+    assert not (recipe_path.parent / "run").exists()
+    code, messages = validate(recipe_path, *texts)
     assert code == 2
     assert len(messages) == 1
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         raise UserError(messages[0])
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -120,33 +122,33 @@ def test_faulty_models_are_refused_before_any_data(mine: Path, texts: tuple[str,
     "texts",
     [(), ("model.core=counts",), ("model.start=zeros", "model.injection=closed"), ("model.head=untied",)],
 )
-def test_models_that_run_pass(mine: Path, texts: tuple[str, ...]) -> None:
-    preflight(load_recipe(mine, (), texts))
-    assert validate(mine, *texts) == (0, [])
+def test_models_that_run_pass(recipe_path: Path, texts: tuple[str, ...]) -> None:
+    preflight(load_recipe(recipe_path, (), texts))
+    assert validate(recipe_path, *texts) == (0, [])
 
 
 @pytest.mark.parametrize("loops_per", ["step", "micro_step", "sequence"])
-def test_parameters_per_loop_need_aligned_loops(loops_per: str, mine: Path) -> None:
+def test_parameters_per_loop_need_aligned_loops(loops_per: str, recipe_path: Path) -> None:
     readout = "{type: alpha, per_loop: true}"
-    recipe = load_recipe(mine, (), [f"model.readout={readout}", f"train.loops_per={loops_per}"])
+    recipe = load_recipe(recipe_path, (), [f"model.readout={readout}", f"train.loops_per={loops_per}"])
     expected = r"train\.loops_per: readout 'alpha' has parameters for each loop"
     with pytest.raises(UserError, match=expected) if loops_per == "sequence" else nullcontext():
         preflight(recipe)
 
 
-def test_plan_rejects_only_faulty_models(mine: Path) -> None:
+def test_plan_rejects_only_faulty_models(recipe_path: Path) -> None:
     assume = Assumptions(flops_per_s=1e12)
     with pytest.raises(UserError, match=r"does not run: model\.core"):
-        plan(load_recipe(mine, (), ["model.core=streams"]), assume)
+        plan(load_recipe(recipe_path, (), ["model.core=streams"]), assume)
     with pytest.raises(UserError, match=r"memory of this model cannot be estimated.*train\.micro_batch"):
-        plan(load_recipe(mine, (), ["model.core=counts"]), assume)
+        plan(load_recipe(recipe_path, (), ["model.core=counts"]), assume)
 
 
-def test_audit_reports_a_dead_path(mine: Path) -> None:
-    dead = audit_recipe(load_recipe(mine, (), ["model.start=zeros", "model.injection=shut"]))
+def test_audit_reports_a_dead_path(recipe_path: Path) -> None:
+    dead = audit_recipe(load_recipe(recipe_path, (), ["model.start=zeros", "model.injection=shut"]))
     assert not dead.reads_input
-    assert audit_recipe(load_recipe(mine)).reads_input
-    words = ["audit", str(mine), "--strict", "--set", "model.start=zeros", "--set", "model.injection=shut"]
+    assert audit_recipe(load_recipe(recipe_path)).reads_input
+    words = ["audit", str(recipe_path), "--strict", "--set", "model.start=zeros", "--set", "model.injection=shut"]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 1
     assert "input: dead path" in result.output

@@ -37,13 +37,13 @@ def test_exits_at_the_first_loop_above_threshold(threshold: float, stops: list[i
     assert exit_depths(SCORES, threshold).tolist() == stops
 
 
-def test_the_loss_is_over_all_tokens() -> None:
+def test_loss_covers_all_tokens() -> None:
     assert table().loss(torch.tensor([1, 2, 3])) == pytest.approx((4 + 4 + 2) / 6)
     unequal = ScoreTable(torch.tensor([1, 2, 5]), NLL, {})
     assert unequal.loss(torch.tensor([1, 2, 3])) == pytest.approx(10 / 8)
 
 
-def test_takes_the_fewest_loops_within_the_bound() -> None:
+def test_fewest_loops_within_the_bound_are_taken() -> None:
     # thresholds 0 1 2 4 5 stop at (1,1,1) (1,1,1) (2,1,1) (2,3,1) (3,3,1): losses 2, 2, 10/6, 1, 1; all loops cost 1
     result = choose(table(), "an_exit", tolerance=0.01, thresholds=6)
     assert result.full_loss == pytest.approx(1.0)
@@ -60,7 +60,7 @@ def test_wider_bounds_take_fewer_loops() -> None:
     assert choose(table(), "an_exit", tolerance=1e9).chosen.average_loops == 1.0
 
 
-def test_tries_evenly_spaced_quantiles_and_never() -> None:
+def test_thresholds_are_quantiles_or_never() -> None:
     scores = torch.arange(200, dtype=torch.float64).reshape(100, 2)
     big = ScoreTable(torch.ones(100, dtype=torch.int64), torch.ones(100, 3, dtype=torch.float64), {"an_exit": scores})
     trials = choose(big, "an_exit").trials
@@ -70,14 +70,14 @@ def test_tries_evenly_spaced_quantiles_and_never() -> None:
     assert [trial.average_loops for trial in trials] == sorted(trial.average_loops for trial in trials)
 
 
-def test_never_is_taken_where_every_loop_is_needed() -> None:
+def test_never_is_chosen_if_all_loops_are_needed() -> None:
     result = choose(table(nll=torch.tensor([[50.0, 40.0, 2.0]] * 3, dtype=torch.float64)), "an_exit")
     assert result.chosen.threshold == NEVER
     assert result.chosen.average_loops == 3
     assert result.chosen.loss == result.full_loss
 
 
-def test_scores_that_are_not_finite_are_no_thresholds() -> None:
+def test_non_finite_scores_are_not_thresholds() -> None:
     scores = torch.tensor([[-math.inf, 1.0], [-math.inf, 2.0], [-math.inf, 3.0]], dtype=torch.float64)
     trials = choose(table(scores=scores), "an_exit", thresholds=3).trials
     assert [trial.threshold for trial in trials] == [1.0, 2.0, 3.0, NEVER]
@@ -87,12 +87,12 @@ def test_scores_that_are_not_finite_are_no_thresholds() -> None:
 
 
 @torch.no_grad()
-def test_one_pass_tells_every_score_and_cost() -> None:
+def test_one_pass_measures_every_score_and_cost() -> None:
     model = tiny(dtype=torch.float64)
     batches = [batch(3, seed=1, unscored=2), batch(2, seed=2)]
     exits = {"margin": LogitMargin(), "kl": Kl()}
     calls = []
-    handle = model.core.register_forward_pre_hook(lambda module, given: calls.append(1))
+    handle = model.core.register_forward_pre_hook(lambda module, arguments: calls.append(1))
     result = tabulate(model, batches, exits, 4, lambda k: k)
     handle.remove()
     assert len(calls) == 4 * 2
@@ -115,6 +115,6 @@ def test_calibration_predicts_the_early_exit_run() -> None:
     rows = batch(8)
     result = tabulate(model, [rows], {"margin": LogitMargin()}, 4, lambda k: k)
     for trial in choose(result, "margin", thresholds=7).trials:
-        # a hair below, as the threshold is one of the scores
+        # slightly below, because the threshold is one of the scores
         exited = exit_early(model, rows, LogitMargin(), 4, threshold=trial.threshold - 1e-6)
         assert exited.depth.double().mean().item() == trial.average_loops

@@ -39,7 +39,7 @@ def test_incomplete_last_line_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"task": "math"}', '"text"'])
-def test_a_damaged_line_elsewhere_is_named(tmp_path: Path, line: str) -> None:
+def test_damaged_line_before_the_last_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "texts.jsonl"
     CompletionFile(path).add("math", "1", 1, "d", TEXT)
     path.write_text(path.read_text() + line + "\n" + path.read_text())
@@ -47,13 +47,13 @@ def test_a_damaged_line_elsewhere_is_named(tmp_path: Path, line: str) -> None:
         CompletionFile(path)
 
 
-def test_without_a_path_texts_live_in_memory() -> None:
+def test_completions_without_a_path_stay_in_memory() -> None:
     file = CompletionFile(None)
     file.add("math", "1", 1, "d", TEXT)
     assert file.get("math", "1", 1, "d") == TEXT
 
 
-def test_a_digest_depends_on_every_setting() -> None:
+def test_digest_depends_on_every_setting() -> None:
     settings = {"prompt": "p", "max_tokens": 3, "stop": ("a",)}
     digests = {completion_digest(settings | change) for change in ({}, {"prompt": "q"}, {"stop": ()}, {"more": 1})}
     assert len(digests) == 4

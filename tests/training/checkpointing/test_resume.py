@@ -1,4 +1,4 @@
-"""The same experiment goes on; another one is refused with the difference."""
+"""Resume accepts the same experiment and refuses another one with the differences."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("description", "more"),
     ],
 )
-def test_length_measurements_and_words_may_change(path: str, value: Any) -> None:
+def test_length_evaluation_and_description_may_change(path: str, value: Any) -> None:
     assert check_same(RECIPE, changed(path, value)) == []
 
 
 @pytest.mark.parametrize(
     ("path", "value"), [("train.micro_batch", 2), ("train.deepspeed.zero_optimization", {"stage": 1})]
 )
-def test_the_way_of_computing_may_change_and_is_said(path: str, value: Any) -> None:
-    (said,) = check_same(RECIPE, changed(path, value))
-    assert path in said
+def test_changed_computation_settings_are_reported(path: str, value: Any) -> None:
+    (message,) = check_same(RECIPE, changed(path, value))
+    assert path in message
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         ("train.lr.peak", 1e-3, "train.lr.peak: 0.0003 in the run, 0.001 now"),
         ("train.batch", 16, "train.batch: 8 in the run, 16 now"),
@@ -69,23 +69,23 @@ def test_the_way_of_computing_may_change_and_is_said(path: str, value: Any) -> N
         ("model.carry.of", [], "model.carry.of"),
     ],
 )
-def test_another_experiment_is_refused_with_the_difference(path: str, value: Any, said: str) -> None:
-    with pytest.raises(OtherRecipe, match=said) as refused:
+def test_other_experiment_is_refused_with_the_difference(path: str, value: Any, message: str) -> None:
+    with pytest.raises(OtherRecipe, match=message) as refused:
         check_same(RECIPE, changed(path, value))
     assert "--name" in str(refused.value)
 
 
-def test_all_differences_are_told_at_once() -> None:
+def test_all_differences_are_listed() -> None:
     other = changed("train.lr.peak", 1.0) | {"seed": 7}
     assert {change.path for change in differences(RECIPE, other)} == {("train", "lr", "peak"), ("seed",)}
 
 
-def test_loops_drawn_per_micro_step_tie_the_micro_batch() -> None:
+def test_loops_per_micro_step_fix_the_micro_batch() -> None:
     saved = changed("train.loops_per", "micro_step")
-    wanted = copy.deepcopy(saved)
-    wanted["train"]["micro_batch"] = 2
+    current = copy.deepcopy(saved)
+    current["train"]["micro_batch"] = 2
     with pytest.raises(OtherRecipe, match=r"train\.micro_batch"):
-        check_same(saved, wanted)
+        check_same(saved, current)
 
 
 PLUGIN = """
@@ -104,8 +104,8 @@ class Own(RawReadout):
 """
 
 
-def test_a_changed_plugin_file_stops_a_resume(recipe_file: Path, tmp_path: Path) -> None:
-    """Unless it is accepted; the run keeps the file of each half, whatever becomes of the original."""
+def test_changed_plugin_file_prevents_resume(recipe_file: Path, tmp_path: Path) -> None:
+    """The option that accepts it permits the resume. The run contains the plugin file of each half."""
     plugin = tmp_path / "own.py"
     plugin.write_text(PLUGIN)
 
@@ -121,6 +121,6 @@ def test_a_changed_plugin_file_stops_a_resume(recipe_file: Path, tmp_path: Path)
     fit(resolved(2), tmp_path / "run", resume=True)
     plugin.write_text(PLUGIN + "# changed\n")
     fit(resolved(3), tmp_path / "run", resume=True, accept_changed_plugins=True)
-    fit(resolved(4), tmp_path / "run", resume=True)  # the newest checkpoint was made with the changed file
-    kept = sorted(path.read_text() for path in RunFolder(tmp_path / "run").plugins.iterdir())
-    assert kept == sorted([PLUGIN, PLUGIN + "# changed\n"])
+    fit(resolved(4), tmp_path / "run", resume=True)  # the changed file wrote the newest checkpoint
+    sources = sorted(path.read_text() for path in RunFolder(tmp_path / "run").plugins.iterdir())
+    assert sources == sorted([PLUGIN, PLUGIN + "# changed\n"])

@@ -1,4 +1,4 @@
-"""Generators go on where they were."""
+"""Restored random generators continue their sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numbers() -> list[float]:
     ]
 
 
-def test_a_restored_state_repeats_the_numbers(tmp_path: Path) -> None:
+def test_restored_state_repeats_the_numbers(tmp_path: Path) -> None:
     rng.seed_all(1, 0)
     numbers()
     save_file(rng.capture(CPU), tmp_path / "state")
@@ -38,6 +38,6 @@ def test_ranks_and_seeds_differ() -> None:
     for seed, rank in ((1, 0), (1, 1), (2, 0)):
         rng.seed_all(seed, rank)
         drawn.append(numbers())
-    assert len({tuple(found) for found in drawn}) == 3
+    assert len({tuple(values) for values in drawn}) == 3
     rng.seed_all(1, 0)
     assert numbers() == drawn[0]

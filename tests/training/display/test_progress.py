@@ -1,4 +1,4 @@
-"""What a user sees."""
+"""The progress display: plain lines or a bar."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown(*, terminal: bool, quiet: bool = False, steps: int = 3) -> str:
     return out.getvalue()
 
 
-def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     lines = shown(terminal=False).splitlines()
     assert lines[0] == "a [note]"
@@ -38,13 +38,13 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
     assert "\x1b" not in "".join(lines)
 
 
-def test_many_fast_steps_give_few_lines_and_the_last_is_among_them() -> None:
+def test_fast_steps_share_lines_and_last_is_shown() -> None:
     lines = shown(terminal=False, steps=500).splitlines()
     assert len(lines) == 3
     assert lines[-1].startswith("step 500/500")
 
 
-def test_a_terminal_has_a_bar_with_the_figures() -> None:
+def test_terminal_shows_a_bar_with_figures() -> None:
     text = shown(terminal=True)
     assert "3/3" in text
     assert "loss 3.2500  loops 4" in text
@@ -54,7 +54,7 @@ def test_other_ranks_are_silent() -> None:
     assert shown(terminal=False, quiet=True) == ""
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_omitted() -> None:
     assert describe(line(1, mfu=None), None) == "loss 3.2500  loops 4  12.3k tok/s  mem 2.0 GiB"
     assert "eta 1:01:01" in describe(line(1), 3661)
 

@@ -1,4 +1,4 @@
-"""A tracker that fails is dropped, and training goes on."""
+"""A failing tracker is dropped and training continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.training.runs import fit
 
 
 class Fake:
-    """A spec that builds what it was given."""
+    """A spec that returns a given object."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
@@ -45,17 +45,17 @@ class Broken(Recorder):
         raise ConnectionError("service is down")
 
 
-def test_one_failure_costs_one_line_and_one_tracker() -> None:
-    said: list[str] = []
+def test_failing_tracker_is_dropped_with_one_message() -> None:
+    messages: list[str] = []
     good, bad = Recorder(), Broken()
-    trackers = Trackers({"bad": Fake(bad), "good": Fake(good)}, said.append)  # type: ignore[dict-item]
+    trackers = Trackers({"bad": Fake(bad), "good": Fake(good)}, messages.append)  # type: ignore[dict-item]
     trackers.open(RunInfo("r", Path("runs/r"), {}))
     for step in (1, 2):
         trackers.log(step, {"loss": 1.0})
     trackers.close("finished")
     assert good.calls == ["r", (1, {"loss": 1.0}), (2, {"loss": 1.0}), "finished"]
     assert bad.calls == ["r", (1, {"loss": 1.0})]
-    assert said == ["tracker bad is off for the rest of this run: ConnectionError: service is down"]
+    assert messages == ["tracker bad is off for the rest of this run: ConnectionError: service is down"]
 
 
 def test_metrics_are_flat_finite_numbers() -> None:
@@ -77,29 +77,29 @@ class Absent:
         raise MissingPackage("tracker far needs the package far")
 
 
-def test_a_missing_package_stops_a_start_but_not_a_resume() -> None:
-    said: list[str] = []
+def test_missing_package_is_fatal_only_at_start() -> None:
+    messages: list[str] = []
     with pytest.raises(MissingPackage, match=r"needs the package far.*--set trackers\.far=false"):
-        Trackers({"far": Absent()}, said.append, strict=True)  # type: ignore[dict-item]
-    Trackers({"far": Absent()}, said.append).log(1, {"loss": 1.0})  # type: ignore[dict-item]
-    assert len(said) == 1
-    assert "tracker far is off" in said[0]
+        Trackers({"far": Absent()}, messages.append, strict=True)  # type: ignore[dict-item]
+    Trackers({"far": Absent()}, messages.append).log(1, {"loss": 1.0})  # type: ignore[dict-item]
+    assert len(messages) == 1
+    assert "tracker far is off" in messages[0]
 
 
-def test_a_fault_that_is_no_missing_package_is_only_said_even_at_a_start() -> None:
-    said: list[str] = []
-    trackers = Trackers({"bad": Fake(Broken())}, said.append, strict=True)  # type: ignore[dict-item]
+def test_other_tracker_errors_at_start_only_warn() -> None:
+    messages: list[str] = []
+    trackers = Trackers({"bad": Fake(Broken())}, messages.append, strict=True)  # type: ignore[dict-item]
     trackers.log(1, {"loss": 1.0})
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_evaluations_reach_trackers(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, dict[str, Any]]] = []
     monkeypatch.setattr(Trackers, "log", lambda self, step, metrics: seen.append((step, dict(flatten(metrics)))))
     fit(recipe("train.steps=2", "evaluate.every=1"), tmp_path / "run")
-    found = {step: numbers for step, numbers in seen if "eval/1/loss" in numbers}
-    assert set(found) == {1, 2}
-    assert {"eval/1/loss", "eval/2/loss"} <= set(found[1])
+    evaluations = {step: numbers for step, numbers in seen if "eval/1/loss" in numbers}
+    assert set(evaluations) == {1, 2}
+    assert {"eval/1/loss", "eval/2/loss"} <= set(evaluations[1])
 
 
 def test_terms_of_the_supervision_are_logged(recipe: Maker, tmp_path: Path) -> None:

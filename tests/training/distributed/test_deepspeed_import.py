@@ -1,4 +1,4 @@
-"""DeepSpeed starts where there is nothing but Python, and keeps quiet."""
+"""DeepSpeed imports without a compiler or launcher and prints nothing."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def run(root: Path, folder: Path, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run(command, env=clean, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
-def test_no_compiler_no_launcher_no_chatter(root: Path, tmp_path: Path) -> None:
+def test_deepspeed_imports_quietly_without_compiler_or_launcher(root: Path, tmp_path: Path) -> None:
     done = run(root, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stepped 0 1\n", "")
 
 
-def test_it_speaks_when_asked(root: Path, tmp_path: Path) -> None:
+def test_deepspeed_logs_are_shown_on_request(root: Path, tmp_path: Path) -> None:
     done = run(root, tmp_path, "-v")
     assert done.returncode == 0
     assert "DeepSpeed info: version" in done.stdout
 
 
-def test_another_device_in_the_same_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_device_in_one_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     from loopkit.training.distributed.deepspeed_import import deepspeed
@@ -58,7 +58,7 @@ def test_another_device_in_the_same_program_is_refused(monkeypatch: pytest.Monke
     assert os.environ["DS_ACCELERATOR"] == "cpu"
 
 
-def test_a_gpu_that_is_not_there_is_refused() -> None:
+def test_missing_gpu_is_refused() -> None:
     import torch
 
     from loopkit.training.distributed.process_group import choose_device

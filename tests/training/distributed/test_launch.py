@@ -1,4 +1,4 @@
-"""The launcher of ``--nproc``: one failure ends all ranks, with the words of the one that failed first."""
+"""The launcher of ``--nproc``: one failure ends all ranks; the error of the first is shown."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 2.0)
 
 
-def test_ranks_are_told_apart_as_torchrun_does() -> None:
-    found = list(environments(3))
-    assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in found] == [(str(n), str(n), "3") for n in range(3)]
-    assert len({e["MASTER_PORT"] for e in found}) == 1
-    assert all(under_launcher(e) for e in found)
+def test_rank_variables_match_torchrun() -> None:
+    rank_variables = list(environments(3))
+    assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in rank_variables] == [
+        (str(n), str(n), "3") for n in range(3)
+    ]
+    assert len({e["MASTER_PORT"] for e in rank_variables}) == 1
+    assert all(under_launcher(e) for e in rank_variables)
 
 
 @pytest.mark.parametrize("alone", [{}, {"WORLD_SIZE": "1"}, {"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "0"}])
@@ -43,40 +45,42 @@ def test_one_rank_needs_no_launcher(alone: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"])
-def test_ranks_described_in_part_are_refused(name: str) -> None:
-    whole = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    assert under_launcher(whole)
-    part = {key: value for key, value in whole.items() if key != name} | ({name: "two"} if name == "WORLD_SIZE" else {})
+def test_incomplete_rank_variables_are_refused(name: str) -> None:
+    variables = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    assert under_launcher(variables)
+    part = {key: value for key, value in variables.items() if key != name} | (
+        {name: "two"} if name == "WORLD_SIZE" else {}
+    )
     with pytest.raises(UserError, match=rf"{name} is (not set|'two').*; start them with --nproc or torchrun"):
         under_launcher(part)
 
 
-def test_all_end_well(capfd: pytest.CaptureFixture[str]) -> None:
+def test_successful_ranks_give_exit_code_zero(capfd: pytest.CaptureFixture[str]) -> None:
     assert launch((), 2, ranks("print('I am first')", "print('I am not')")) == 0
-    said = capfd.readouterr()
-    assert said.out == "I am first\n"
-    assert said.err == ""
+    output = capfd.readouterr()
+    assert output.out == "I am first\n"
+    assert output.err == ""
 
 
-def test_the_words_of_a_rank_that_fails_are_shown_and_the_others_ended(capfd: pytest.CaptureFixture[str]) -> None:
+def test_failing_rank_is_reported_and_others_ended(capfd: pytest.CaptureFixture[str]) -> None:
     fails = "print('error: rank 1 on here: no space left', file=sys.stderr); sys.exit(2)"
     assert launch((), 3, ranks(WAIT, fails, WAIT)) == 2
     assert capfd.readouterr().err == "error: rank 1 on here: no space left\n"
 
 
-def test_who_only_lost_another_is_not_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rank_that_lost_a_peer_is_not_blamed(capfd: pytest.CaptureFixture[str]) -> None:
     lost = f"print('lost'); sys.exit({ExitCode.LOST})"
     late = "time.sleep(0.4); print('error: the cause', file=sys.stderr); sys.exit(3)"
     assert launch((), 2, ranks(lost, late)) == 3
     assert capfd.readouterr().err == "error: the cause\n"
 
 
-def test_a_killed_rank_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_killed_rank_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     assert launch((), 2, ranks(f"time.sleep(0.3); sys.exit({ExitCode.LOST})", "os.kill(os.getpid(), 9)")) == 137
-    said = capfd.readouterr().err
-    assert said.startswith("error: rank 1 was killed by SIGKILL (probably out of memory)")
-    assert said.count("\n") == 1
-    assert "--resume" in said
+    output = capfd.readouterr().err
+    assert output.startswith("error: rank 1 was killed by SIGKILL (probably out of memory)")
+    assert output.count("\n") == 1
+    assert "--resume" in output
 
 
 LOST = """
@@ -110,13 +114,13 @@ def test_every_failure_has_one_message(
     assert re.fullmatch(message, capfd.readouterr().err)
 
 
-def test_a_rank_that_will_not_end_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rank_that_ignores_signals_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     deaf = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAIT}"
     assert launch((), 2, ranks(deaf, "time.sleep(0.5); sys.exit(1)")) == 1
     assert "waited to the end" not in capfd.readouterr().err
 
 
-def test_a_signal_reaches_every_rank_once(tmp_path: Path) -> None:
+def test_signal_reaches_every_rank_once(tmp_path: Path) -> None:
     hears = f"""
 signal.signal(signal.SIGTERM, lambda *_: open(r'{tmp_path}/' + os.environ['RANK'], 'a').write('x'))
 open(r'{tmp_path}/ready' + os.environ['RANK'], 'w')
@@ -133,7 +137,7 @@ sys.exit(143)
     assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["x", "x"]
 
 
-def test_ranks_stop_when_the_launcher_is_gone(tmp_path: Path) -> None:
+def test_ranks_stop_without_their_launcher(tmp_path: Path) -> None:
     hears = f"""
 from loopkit.training.distributed.launch import follow_launcher
 signal.signal(signal.SIGTERM, lambda *_: (open(r'{tmp_path}/' + os.environ['RANK'], 'w').write('x'), sys.exit(143)))

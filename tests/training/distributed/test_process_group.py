@@ -1,4 +1,4 @@
-"""Which device a rank computes on."""
+"""The device of each rank."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from loopkit.training.distributed.process_group import choose_device
 
 
-def test_without_a_gpu_the_processor_is_taken_or_the_wish_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gpu_auto_is_cpu_and_cuda_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto").type == "cpu"
     with pytest.raises(ValueError, match=r"train\.device is cuda, but torch finds no GPU"):
         choose_device("cuda")
 
 
-def test_each_rank_of_a_machine_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_local_rank_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cpu", 1).type == "cpu"

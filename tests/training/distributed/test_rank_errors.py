@@ -1,4 +1,4 @@
-"""What a rank that fails says, and with which exit code it ends."""
+"""Error message and exit code of a failing rank."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_exit_codes(error: Exception, code: int) -> None:
     assert lost_contact(error) is (code == ExitCode.LOST)
 
 
-def test_words_name_the_rank_and_show_a_traceback_for_a_bug_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_rank_with_traceback_for_bugs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "5")
     error = UserError("data.length is too long")
     error.add_note("in RECIPE")
@@ -75,7 +75,7 @@ with report_rank_errors():
 
 
 @pytest.mark.parametrize("failing", ["all", "1"])
-def test_the_first_rank_to_fail_reports(failing: str) -> None:
+def test_first_failing_rank_reports(failing: str) -> None:
     from loopkit.training.distributed.launch import LAUNCHED, environments
 
     processes = []

@@ -1,4 +1,4 @@
-"""A process that makes no progress says where it stands, and ends."""
+"""The watchdog records the stacks of a process without progress and ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopkit.exit_codes import ExitCode
 from loopkit.training.distributed.watchdog import Watchdog
 
 
-def test_a_hang_is_written_down_with_the_stacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hang_is_recorded_with_stacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[int] = []
     over = threading.Event()
 
@@ -32,19 +32,19 @@ def test_a_hang_is_written_down_with_the_stacks(tmp_path: Path, capsys: pytest.C
     text = (tmp_path / "hung.txt").read_text()
     assert "rank 3 has made no progress" in text
     assert "stuck_here" in text
-    said = capsys.readouterr().err
-    assert "train.health.hang" in said
-    assert str(tmp_path / "hung.txt") in said
+    message = capsys.readouterr().err
+    assert "train.health.hang" in message
+    assert str(tmp_path / "hung.txt") in message
 
 
-def test_progress_and_pauses_are_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of its own, so that a machine that is busy elsewhere is not taken for a hang."""
+def test_progress_and_pauses_are_not_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test sets the clock, so that a slow machine does not count as a hang."""
     clock, ended = [0.0], list[int]()
     monkeypatch.setattr("loopkit.training.distributed.watchdog.time", SimpleNamespace(monotonic=lambda: clock[0]))
     with Watchdog(0.04, tmp_path / "hung.txt", end=ended.append) as watchdog:
         for _ in range(10):
             clock[0] += 0.03
-            time.sleep(0.02)  # the watchdog looks every 0.01 s
+            time.sleep(0.02)  # the watchdog checks every 0.01 s
             watchdog.beat()
         with watchdog.paused():
             clock[0] += 10
@@ -54,16 +54,14 @@ def test_progress_and_pauses_are_no_hang(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "hung.txt").exists()
 
 
-def test_a_file_that_cannot_be_written_does_not_keep_it_alive(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_file_does_not_prevent_the_exit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     over = threading.Event()
     with Watchdog(0.05, tmp_path / "absent" / "hung.txt", end=lambda _: over.set()):
         assert over.wait(20)
     assert "could not be written" in capsys.readouterr().err
 
 
-def test_the_process_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
+def test_hung_process_has_its_own_exit_code(tmp_path: Path) -> None:
     code = f"""
 import threading
 from pathlib import Path
@@ -76,7 +74,7 @@ with Watchdog(0.1, Path({str(tmp_path / "hung.txt")!r})):
     assert done.returncode == ExitCode.HUNG
 
 
-def test_none_waits_for_ever(tmp_path: Path) -> None:
+def test_watchdog_without_limit_starts_no_thread(tmp_path: Path) -> None:
     before = threading.active_count()
     with Watchdog(None, tmp_path / "hung.txt"):
         assert threading.active_count() == before

@@ -1,4 +1,4 @@
-"""A complete configuration, the user's keys in it, and ours out of reach."""
+"""The DeepSpeed configuration: complete, with the user's keys, except those that the recipe sets."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_keys_of_the_user_are_merged_into_maps() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(OWNED_KEYS))
-def test_keys_that_the_recipe_decides_are_refused_naming_its_setting(key: str) -> None:
+def test_keys_set_by_the_recipe_are_refused(key: str) -> None:
     with pytest.raises(ValueError, match=OWNED_KEYS[key]):
         deepspeed_config(SIZES, 1.0, {key: 1})

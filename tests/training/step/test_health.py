@@ -1,4 +1,4 @@
-"""What is wrong with a step is found, written down, and answered as the recipe says."""
+"""Health events are detected, logged and handled as the recipe states."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def values(loss: float = 1.0, norm: float = 1.0, grad_norm: float | None = 1.0) 
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *samples: int) -> None:
-    """Let the gradient of some sequences of the stream be not a number."""
+    """Make the gradients of some sequences of the stream NaN."""
     real = Engine.micro_step
 
-    def poisoned(self: Engine, batch: Batch, *rest: Any) -> Any:
+    def poisoned(self: Engine, batch: Batch, *arguments: Any) -> Any:
         if not set(batch.sample.tolist()) & set(samples):
-            return real(self, batch, *rest)
+            return real(self, batch, *arguments)
         handle = self.trained[-1].register_hook(lambda gradient: gradient * math.nan)
         try:
-            return real(self, batch, *rest)
+            return real(self, batch, *arguments)
         finally:
             handle.remove()
 
     monkeypatch.setattr(Engine, "micro_step", poisoned)
 
 
-def test_by_default_only_what_is_not_finite_is_wrong(recipe: Maker) -> None:
+def test_default_checks_only_finiteness(recipe: Maker) -> None:
     monitor = health(recipe)
     assert not monitor.checks_every_step
     assert monitor.check(3, values(1e9, 1e9), History((1.0,) * 100), "ab") is None
@@ -64,7 +64,7 @@ def test_by_default_only_what_is_not_finite_is_wrong(recipe: Maker) -> None:
     }
 
 
-def test_a_state_beyond_its_limit_is_an_event(recipe: Maker) -> None:
+def test_state_above_its_limit_is_an_event(recipe: Maker) -> None:
     monitor = health(recipe, "state_norm={limit: 8, action: warn}")
     assert monitor.checks_every_step
     assert monitor.check(1, values(norm=8.0), History(), "") is None
@@ -74,21 +74,21 @@ def test_a_state_beyond_its_limit_is_an_event(recipe: Maker) -> None:
     assert "loop 2" in event.what
 
 
-def test_a_spike_is_measured_by_the_recent_losses(recipe: Maker) -> None:
+def test_spike_is_relative_to_recent_losses(recipe: Maker) -> None:
     monitor = health(recipe, "loss_spike={num_std: 4, window: 9, action: rewind}")
     losses = (2.0, 2.2, 1.8, 2.1, 1.9, 2.0, 2.3, 1.7, 2.0)  # median 2, median distance 0.1
     limit = 2 + 4 * 1.4826 * 0.1
-    assert monitor.check(1, values(loss=99.0), History(losses[1:]), "") is None  # too few to tell
+    assert monitor.check(1, values(loss=99.0), History(losses[1:]), "") is None  # too few losses
     assert monitor.check(1, values(loss=limit - 1e-6), History(losses), "") is None
     event = monitor.check(1, values(loss=limit + 1e-6), History(losses), "")
     assert event is not None
     assert (event.kind, event.action, event.limit) == ("loss_spike", "rewind", pytest.approx(limit))
-    flat = History((2.0,) * 9)  # no distance at all would make a spike of rounding
+    flat = History((2.0,) * 9)  # without the floor, rounding would count as a spike
     assert monitor.check(1, values(loss=2.07), flat, "") is None
     assert monitor.check(1, values(loss=2.09), flat, "") is not None
 
 
-def test_the_window_moves_with_the_steps_that_are_taken(recipe: Maker) -> None:
+def test_loss_window_contains_only_taken_steps(recipe: Maker) -> None:
     monitor, history = health(recipe, "loss_spike={num_std: 4, window: 8}"), History(skips=3)
     for loss in range(12):
         history = monitor.extend(history, values(float(loss)))
@@ -100,21 +100,23 @@ def test_the_window_moves_with_the_steps_that_are_taken(recipe: Maker) -> None:
     ("action", "history", "option"),
     [("skip_step", History(skips=2), "max_skips"), ("rewind", History(rewinds=2), "max_rewinds")],
 )
-def test_what_does_not_help_often_enough_stops(recipe: Maker, action: str, history: History, option: str) -> None:
+def test_repeated_skips_or_rewinds_stop(recipe: Maker, action: str, history: History, option: str) -> None:
     monitor = health(recipe, f"not_finite={action}", f"{option}=2")
-    found = [monitor.gradient_event(5, math.inf, past, "") for past in (History(skips=1, rewinds=1), history)]
-    assert [event.action for event in found] == [action, "stop"]
-    assert option in found[1].what
+    events = [monitor.gradient_event(5, math.inf, past, "") for past in (History(skips=1, rewinds=1), history)]
+    assert [event.action for event in events] == [action, "stop"]
+    assert option in events[1].what
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_a_skipped_step_leaves_no_trace(
+def test_skipped_step_changes_nothing(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int
 ) -> None:
-    """Also where only ZeRO sees the bad number, in a gradient that is already cut up."""
-    made = recipe("train.health.not_finite=skip_step", "train.steps=4", "train.checkpoint.every=1", STAGE.format(stage))
+    """This includes ZeRO stages, on which only the partitioned gradient contains the NaN."""
+    resolved = recipe(
+        "train.health.not_finite=skip_step", "train.steps=4", "train.checkpoint.every=1", STAGE.format(stage)
+    )
     poison(monkeypatch, 17)  # the third step reads 16 to 23
-    fit(made, tmp_path / "run")
+    fit(resolved, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     assert [line["step"] for line in read_metrics(folder.metrics)] == [1, 2, 4]
     (event,) = read_events(folder.metrics)
@@ -130,7 +132,7 @@ def test_a_skipped_step_leaves_no_trace(
     assert json.loads((folder.checkpoint(4) / "state.json").read_text())["history"]["skips"] == 0
 
 
-def test_a_step_that_only_health_finds_wrong_is_skipped_on_every_stage(recipe: Maker, tmp_path: Path) -> None:
+def test_state_limit_event_is_skipped_on_every_stage(recipe: Maker, tmp_path: Path) -> None:
     for stage in (0, 1, 2, 3):
         rule = "train.health.state_norm={limit: 1e-9, action: skip_step}"
         with pytest.raises(Unhealthy, match="2 steps in a row were skipped already") as stopped:
@@ -146,31 +148,32 @@ def test_a_step_that_only_health_finds_wrong_is_skipped_on_every_stage(recipe: M
         assert read_metrics(folder.metrics) == []
 
 
-def test_a_rewind_goes_on_with_other_data_and_survives_a_kill(
-    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_rewind_uses_new_data_and_survives_kill(
+    recipe: Maker, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = recipe("train.health.not_finite=rewind")
+    resolved = recipe("train.health.not_finite=rewind")
     poison(monkeypatch, 33)  # the fifth step reads 32 to 39; the last checkpoint is of step 3
-    fit(made, tmp_path / "run")
+    fit(resolved, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    found = read_metrics(folder.metrics)
-    assert [line["step"] for line in found] == list(range(1, 9))
+    events = read_metrics(folder.metrics)
+    assert [line["step"] for line in events] == list(range(1, 9))
     (event,) = read_events(folder.metrics)
     assert (event["step"], event["action"], event["to_step"], event["skipped_sequences"]) == (5, "rewind", 3, 16)
-    untouched = read_metrics(RunFolder(whole).metrics)
-    assert [line["batch_sha"] for line in found[:6]] == [untouched[n]["batch_sha"] for n in (0, 1, 2, 5, 6, 7)]
+    untouched = read_metrics(RunFolder(finished_run).metrics)
+    assert [line["batch_sha"] for line in events[:6]] == [untouched[n]["batch_sha"] for n in (0, 1, 2, 5, 6, 7)]
     assert event["batch_sha"] == untouched[4]["batch_sha"]
-    assert [line["loops"] for line in found] == [line["loops"] for line in untouched]  # drawn by step, as ever
-    for lost in ((6, 8), (8,)):  # killed before and after the rewind had become part of a checkpoint
+    # loops depend on the step, not on the data
+    assert [line["loops"] for line in events] == [line["loops"] for line in untouched]
+    for lost in ((6, 8), (8,)):  # killed before and after a checkpoint contains the rewind
         shutil.copytree(folder.path, tmp_path / f"killed-{len(lost)}")
         for step in lost:
             shutil.rmtree(tmp_path / f"killed-{len(lost)}" / "checkpoints" / f"step-{step:08d}")
-        fit(made, tmp_path / f"killed-{len(lost)}", resume=True)
+        fit(resolved, tmp_path / f"killed-{len(lost)}", resume=True)
         assert_same_bits(folder.path, tmp_path / f"killed-{len(lost)}", 8)
         assert read_events(tmp_path / f"killed-{len(lost)}" / "metrics.jsonl") == [event]
 
 
-def test_rewinds_end(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewinds_are_limited(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     poison(monkeypatch, *range(32, 10_000))
     with pytest.raises(NotFinite, match="2 rewinds were made already") as stopped:
         fit(recipe("train.health={not_finite: rewind, max_rewinds: 2}"), tmp_path / "run")
@@ -182,19 +185,19 @@ def test_rewinds_end(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert read_provenance(folder.provenance)["sessions"][0]["status"] == "failed"
 
 
-def test_a_warning_changes_nothing_but_the_log(recipe: Maker, whole: Path, tmp_path: Path) -> None:
+def test_warning_changes_only_the_log(recipe: Maker, finished_run: Path, tmp_path: Path) -> None:
     fit(recipe("train.health.state_norm={limit: 1e-9, action: warn}"), tmp_path / "run")
     assert [event["step"] for event in read_events(tmp_path / "run" / "metrics.jsonl")] == list(range(1, 9))
-    assert_same_bits(whole, tmp_path / "run", 8)
+    assert_same_bits(finished_run, tmp_path / "run", 8)
 
 
 def test_recent_losses_are_part_of_a_checkpoint(recipe: Maker, tmp_path: Path) -> None:
-    made = recipe("train.health.loss_spike={num_std: 50, window: 8}")
-    fit(made, tmp_path / "run")
+    resolved = recipe("train.health.loss_spike={num_std: 50, window: 8}")
+    fit(resolved, tmp_path / "run")
     state = json.loads((RunFolder(tmp_path / "run").checkpoint(6) / "state.json").read_text())
     assert state["history"]["losses"] == [line["loss"] for line in lines(tmp_path / "run")[:6]]
 
 
-def test_an_event_without_a_finite_value_is_json(recipe: Maker) -> None:
+def test_non_finite_event_is_valid_json(recipe: Maker) -> None:
     event = replace(health(recipe).gradient_event(2, math.nan, History(), "ab"), value=math.nan)
     assert json.loads(json.dumps(event.record(to_step=1), allow_nan=False))["value"] is None

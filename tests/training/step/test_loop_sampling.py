@@ -1,4 +1,4 @@
-"""Loops depend on seed and step, and on nothing that a rank or a micro-batch changes."""
+"""Drawn loops depend on seed and step, not on ranks or micro-batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def drawer(per: str = "step", backprop: object = "all", seed: int = 3) -> LoopSa
     return LoopSampler(LogNormal(max=12), **options)  # type: ignore[arg-type]
 
 
-def test_one_draw_serves_the_step_for_any_micro_batch_and_rank() -> None:
+def test_draw_is_independent_of_micro_batch_and_rank() -> None:
     totals = set()
     for micro, world in ((8, 1), (2, 1), (1, 4)):
         sizes = BatchSizes.of(8, micro, world)
@@ -36,7 +36,7 @@ def test_steps_and_seeds_differ() -> None:
     assert sequence(3) == sequence(3)
 
 
-def test_micro_steps_draw_their_own_and_ranks_share_them() -> None:
+def test_micro_steps_draw_separately_equal_on_ranks() -> None:
     sizes = BatchSizes.of(16, 2, 2)
     draw = drawer("micro_step").draw(0, sizes)
     assert len(draw.counts) == sizes.accumulation == 4
@@ -46,11 +46,11 @@ def test_micro_steps_draw_their_own_and_ranks_share_them() -> None:
     assert draw.mean == draw.counts.mean()
 
 
-def test_sequences_keep_their_loops_wherever_they_are_computed() -> None:
-    whole, split = BatchSizes.of(8, 8, 1), BatchSizes.of(8, 2, 2)
-    draw = drawer("sequence").draw(7, whole)
+def test_loops_of_a_sequence_follow_its_sample() -> None:
+    one_part, split = BatchSizes.of(8, 8, 1), BatchSizes.of(8, 2, 2)
+    draw = drawer("sequence").draw(7, one_part)
     assert (drawer("sequence").draw(7, split).counts == draw.counts).all()
-    own = draw.loops(whole, 0, 0).per_sequence
+    own = draw.loops(one_part, 0, 0).per_sequence
     assert own is not None
     pieces = {}
     for step in range(split.accumulation):
@@ -72,27 +72,27 @@ class Uneven(Uniform):
 
 
 @pytest.mark.parametrize("per", ["step", "micro_step", "sequence"])
-def test_times_are_the_same_on_every_rank_and_leave_the_counts_alone(per: str) -> None:
+def test_times_are_equal_on_ranks_with_same_counts(per: str) -> None:
     options = {"seed": 3, "per": per, "backprop": "all", "num_steps": 9}
     sizes = BatchSizes.of(8, 2, 2)
     draw = LoopSampler(Uneven(max=8), **options).draw(4, sizes)  # type: ignore[arg-type]
     assert (draw.counts == LoopSampler(Uniform(max=8), **options).draw(4, sizes).counts).all()  # type: ignore[arg-type]
-    found = []
+    counts_seen = []
     for step in range(sizes.accumulation):
         here = [draw.loops(sizes, rank, step).times for rank in range(2)]
         assert here[0] == here[1] == draw.loops(sizes, 0, step).times
-        found.append(here[0])
-    assert len(set(found)) == (1 if per == "step" else sizes.accumulation)
+        counts_seen.append(here[0])
+    assert len(set(counts_seen)) == (1 if per == "step" else sizes.accumulation)
 
 
-def test_times_differ_from_step_to_step_and_a_curriculum_passes_them_on() -> None:
+def test_times_differ_by_step_also_under_curriculum() -> None:
     sizes = BatchSizes.of(4, 4, 1)
     ramp = Curriculum(of=lambda: Uneven(min=5, max=5), start=5.0)
     drawer = LoopSampler(ramp, seed=0, per="step", backprop="all", num_steps=9)
     assert len({drawer.draw(step, sizes).loops(sizes, 0, 0).times for step in range(9)}) == 9
 
 
-def test_loops_lie_evenly_in_time_unless_the_schedule_says_otherwise() -> None:
+def test_times_are_even_unless_schedule_sets_them() -> None:
     sizes = BatchSizes.of(4, 4, 1)
     assert drawer().draw(0, sizes).loops(sizes, 0, 0).times == ()
 
@@ -104,7 +104,7 @@ def test_the_last_loops_carry_gradient(backprop: object, expected: int) -> None:
     assert fixed.draw(0, sizes).loops(sizes, 0, 0).backprop == expected
 
 
-def test_fewer_loops_than_backprop_carry_gradient_all() -> None:
+def test_all_loops_carry_gradient_below_backprop() -> None:
     sizes = BatchSizes.of(4, 4, 1)
     draws = [LoopSampler(Uniform(max=8), seed=0, per="step", backprop=3, num_steps=1).draw(s, sizes) for s in range(40)]
     for draw in draws:
@@ -112,7 +112,7 @@ def test_fewer_loops_than_backprop_carry_gradient_all() -> None:
         assert loops.backprop == min(loops.total, 3) == draw.max_backprop(sizes)
 
 
-def test_a_curriculum_is_told_how_far_the_run_is() -> None:
+def test_curriculum_receives_training_progress() -> None:
     sizes = BatchSizes.of(4, 4, 1)
     ramp = LoopSampler(Curriculum(of=lambda: Fixed(loops=9), ramp=1.0), seed=0, per="step", backprop="all", num_steps=9)
     assert [int(ramp.draw(step, sizes).counts[0]) for step in range(9)] == [1, 2, 3, 4, 5, 5, 6, 7, 8]

@@ -1,4 +1,4 @@
-"""Micro-steps add up to what one pass over the batch would have measured."""
+"""Metrics of micro-steps equal those of one pass over the batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def step() -> StepMetrics:
     return metrics
 
 
-def test_averages_are_weighted_by_what_they_are_means_of() -> None:
+def test_means_are_weighted_by_their_counts() -> None:
     values = step().read(ALONE, torch.tensor(0.25))
     assert values.loss == 2.0
     assert values.by_loop("ce", 3) == [None, pytest.approx(5.0), None]
@@ -40,7 +40,7 @@ def test_averages_are_weighted_by_what_they_are_means_of() -> None:
     assert step().tokens == 40
 
 
-def test_micro_steps_of_different_depth_count_where_they_ran() -> None:
+def test_loops_average_only_micro_steps_that_ran() -> None:
     for shift, expected in ((False, [2.0, 7.0]), (True, [3.0, 4.0])):
         metrics = StepMetrics(shift)
         metrics.add(measured(loss=1.0, state_norm_K1=1.0), counts(scored=1, tokens=1, loops=1))
@@ -48,15 +48,15 @@ def test_micro_steps_of_different_depth_count_where_they_ran() -> None:
         assert metrics.read(ALONE, None).by_loop("state_norm", 2) == expected
 
 
-def test_a_loop_counts_the_sequences_that_ran_it() -> None:
+def test_loop_counts_only_its_sequences() -> None:
     labels = torch.tensor([[1, 2, 3], [4, IGNORE, IGNORE]])
     batch = Batch.of(torch.zeros(2, 3, dtype=torch.int64), labels)
-    found = Counts.of(batch, Loops(3, 3, per_sequence=torch.tensor([3, 1])))
-    assert found == Counts(tokens=6, scored=4, tokens_by_loop=(3, 3, 6), scored_by_loop=(3, 3, 4))
+    result = Counts.of(batch, Loops(3, 3, per_sequence=torch.tensor([3, 1])))
+    assert result == Counts(tokens=6, scored=4, tokens_by_loop=(3, 3, 6), scored_by_loop=(3, 3, 4))
     assert Counts.of(batch, Loops.fixed(2)) == Counts(6, 4, (6, 6), (4, 4))
 
 
-def test_a_micro_step_without_scored_tokens_counts_for_nothing() -> None:
+def test_micro_step_without_scored_tokens_is_ignored() -> None:
     metrics = StepMetrics()
     metrics.add(measured(loss=0.0, ce_K1=math.nan), counts(scored=0, tokens=4, loops=1))
     metrics.add(measured(loss=2.0, ce_K1=4.0), counts(scored=3, tokens=4, loops=1))
@@ -85,23 +85,24 @@ def test_reading_moves_one_tensor_to_the_host(monkeypatch: pytest.MonkeyPatch) -
         ({"loss": -math.inf}, "the loss is -inf"),
     ],
 )
-def test_the_first_fault_is_named_with_its_loop(means: dict[str, float | None], fault: str | None) -> None:
-    found = StepValues(means, 1.0).fault()
-    assert (found and found[0]) == fault
+def test_first_fault_is_named_with_its_loop(means: dict[str, float | None], fault: str | None) -> None:
+    result = StepValues(means, 1.0).fault()
+    assert (result and result[0]) == fault
 
 
-def test_a_gradient_that_is_not_finite_is_a_fault() -> None:
+def test_non_finite_gradient_is_a_fault() -> None:
     assert StepValues({"loss": 1.0}, math.inf).fault() == ("the gradient's norm is inf", math.inf)
 
 
-def test_a_gradient_that_is_lost_on_one_rank_is_lost_on_all() -> None:
+def test_non_finite_gradient_on_one_rank_affects_all() -> None:
     class Two:
         def sum(self, values: list[float]) -> list[float]:
-            return [*(2 * value for value in values[:-1]), values[-1] + 1.0]  # the other rank found it not finite
+            # the gradient of the other rank is not finite
+            return [*(2 * value for value in values[:-1]), values[-1] + 1.0]
 
-    found = step().read(Two(), torch.tensor(0.25))  # type: ignore[arg-type]
-    assert found.fault() is not None
-    assert "gradient" in found.fault()[0]
+    result = step().read(Two(), torch.tensor(0.25))  # type: ignore[arg-type]
+    assert result.fault() is not None
+    assert "gradient" in result.fault()[0]
 
 
 def test_terms_are_averaged_over_scored_tokens() -> None:
@@ -122,7 +123,7 @@ def test_the_largest_state_is_found() -> None:
     assert StepValues({"loss": 1.0}, None).largest_state() == (0, 0.0)
 
 
-def test_a_line_has_the_agreed_fields_in_order() -> None:
+def test_line_has_its_fields_in_order() -> None:
     speed: dict[str, Any] = {"tokens_per_s": 1.0, "mfu": None, "step_s": 1.0, "peak_memory_bytes": 1}
     record = metrics_record(
         StepValues({"loss": 1.0, "ce/2": 1.0, "regularizers/p": 0.1}, None),

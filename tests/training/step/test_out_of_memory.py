@@ -1,4 +1,4 @@
-"""Where memory runs out, the user is told which micro-batch to try."""
+"""Out-of-memory errors name a smaller micro-batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def raises(error: Exception) -> Any:
     return act
 
 
-def test_the_cpus_own_error_is_recognised() -> None:
+def test_cpu_allocation_error_is_recognised() -> None:
     with (
         pytest.raises(OutOfMemory, match="step 4: there is not enough memory; try less") as ended,
         explain_out_of_memory("step 4", "try less", None),
@@ -42,18 +42,18 @@ def test_the_cpus_own_error_is_recognised() -> None:
         RuntimeError("CUDA error: out of memory"),
     ],
 )
-def test_so_are_others(error: Exception) -> None:
+def test_other_allocation_errors_are_recognised(error: Exception) -> None:
     with pytest.raises(OutOfMemory), explain_out_of_memory("a step", "try less", Path("c")):
         raise error
 
 
-def test_other_errors_pass_as_they_are() -> None:
+def test_unrelated_errors_are_not_changed() -> None:
     with pytest.raises(RuntimeError, match="shapes differ"), explain_out_of_memory("a step", "try less", None):
         raise RuntimeError("shapes differ")
 
 
 @pytest.mark.parametrize(
-    ("micro", "world", "overrides", "said"),
+    ("micro", "world", "overrides", "message"),
     [
         (4, 1, (), "train.micro_batch=2, which gives the same run"),
         (8, 1, (), "train.micro_batch=4"),
@@ -63,12 +63,12 @@ def test_other_errors_pass_as_they_are() -> None:
         (1, 1, ("train.checkpointing=true",), "shorter data.length"),
     ],
 )
-def test_the_remedy_fits_the_run(recipe: Maker, micro: int, world: int, overrides: tuple[str, ...], said: str) -> None:
-    assert said in suggest_smaller_step(recipe(*overrides), BatchSizes.of(8, micro, world))
+def test_remedy_fits_the_run(recipe: Maker, micro: int, world: int, overrides: tuple[str, ...], message: str) -> None:
+    assert message in suggest_smaller_step(recipe(*overrides), BatchSizes.of(8, micro, world))
 
 
-def test_a_run_that_needs_too_much_can_go_on_with_less(
-    recipe: Maker, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_resumes_with_a_smaller_micro_batch(
+    recipe: Maker, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Engine, "micro_step", raises(torch.OutOfMemoryError("CUDA out of memory")))
@@ -78,10 +78,10 @@ def test_a_run_that_needs_too_much_can_go_on_with_less(
             fit(recipe(), tmp_path / "run")
     assert ended.value.checkpoint == RunFolder(tmp_path / "run").checkpoint(0)
     fit(recipe(), tmp_path / "run", resume=True)
-    assert_same_bits(whole, tmp_path / "run", 8)
+    assert_same_bits(finished_run, tmp_path / "run", 8)
 
 
-def test_an_evaluation_names_its_own_batch(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_error_names_its_batch(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EvaluationHook, "_evaluate", raises(MemoryError()))
     with pytest.raises(OutOfMemory, match=r"the evaluation of step 8: .*smaller evaluate\.batch.*00000008"):
         fit(recipe(), tmp_path / "run")
