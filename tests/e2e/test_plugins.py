@@ -123,7 +123,7 @@ def test_depths_beyond_its_parameters_are_refused(site: Site, folder: Path) -> N
     """LoRA has parameters for the four loops that training runs, and no more."""
     ((code, text),) = site.several([["eval", "runs/loopkit-lora", "--depths", "1-5"]], folder)
     assert code == 2
-    assert "ask for depths up to 4" in text
+    assert "use depths up to 4" in text
 
 
 def test_their_own_tests_pass_where_they_are_installed(site: Site, root: Path) -> None:

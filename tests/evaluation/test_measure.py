@@ -258,7 +258,7 @@ def test_default_depths_exceed_training(
 def test_depths_beyond_the_model_are_rejected(make_case: MakeCase) -> None:
     case = make_case("model.readout.type=alpha", "model.readout.per_loop=true")
     assert case.model.max_depth == 4
-    with pytest.raises(ValueError, match=r"depth 5 is beyond what this model can run.*depths up to 4"):
+    with pytest.raises(ValueError, match=r"depth 5 exceeds 4: .*depths up to 4"):
         run(case, [1, 5])
 
 

@@ -69,7 +69,7 @@ def test_types_of_signatures_are_followed() -> None:
     assert {"Request", "Corpus", "Completion"} <= {type.name for type in read_contract("task").types}
     assert {"ProbeResult", "Figure", "Trajectory", "Batch"} <= {type.name for type in read_contract("probe").types}
     (step,) = read_contract("placement").types
-    assert {method.name for method in step.methods} == {"t", "dt", "gate"}
+    assert {method.name for method in step.methods} == {"t", "dt", "gate", "counted"}
     assert "0 in the prelude" in step.doc
 
 
