@@ -180,3 +180,38 @@ class ScaledInit(Init):
         if name.rpartition(".")[2] == "out":
             std /= math.sqrt(2 * (scale.effective_depth if self.depth is None else self.depth))
         return torch.empty(shape).normal_(std=std, generator=generator)
+
+
+@register("init", "deepnorm", paper="arXiv:2203.00555")
+class DeepNormInit(Init):
+    """Xavier's Gaussians, smaller for the residual branches of the core, to be used with placement deepnorm.
+
+    W ~ N(0, gain² * 2 / (inputs + outputs)),   gain = (8 * num_layers * max_loops)^(-1/4) in the core for v, o and the
+    matrices of the MLP;   gain = 1 for all others; biases are zero
+
+    Paper: Its formula for models with an encoder or a decoder alone, whose depth is here that of the unrolled loop.
+    """
+
+    def __call__(self, model: nn.Module, scale: InitContext, generator: torch.Generator) -> None:
+        super().__call__(model, scale, generator)
+        gain = max(8 * scale.num_layers * scale.max_loops, 1) ** -0.25
+        with torch.no_grad():
+            for name, module in model.named_modules():
+                roles = module.roles() if hasattr(module, "roles") else {}
+                for role, (matrix, rows) in roles.items():
+                    weight = matrix.weight[rows]
+                    # drawn for the stacked matrix; each of its parts has outputs of its own
+                    std = _xavier_std(weight.shape) * (gain if name.startswith("core.") and role not in "qk" else 1.0)
+                    weight.mul_(std / _xavier_std(matrix.weight.shape))
+
+    def draw(
+        self, name: str, module: nn.Module, part: str, shape: torch.Size, scale: InitContext, generator: torch.Generator
+    ) -> Tensor:
+        if part == "bias":
+            return torch.zeros(shape)
+        return torch.empty(shape).normal_(std=_xavier_std(shape), generator=generator)
+
+
+def _xavier_std(shape: torch.Size) -> float:
+    """Standard deviation that keeps the variance of values and gradients through a matrix ``[outputs, inputs]``."""
+    return math.sqrt(2 / sum(shape))

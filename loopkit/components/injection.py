@@ -119,22 +119,32 @@ class Gated(Injection):
 class Diagonal(Injection):
     """One step of a linear system with a decay per channel, which is below 1 whatever is learned (Parcae).
 
-    d = softplus(b),   u = exp(-d * exp(a)) * c + d * (W e)
+    d = softplus(b),   r = exp(a),   u = exp(-d * r) * c + w * (W e)
+    w = d (euler),   w = (1 - exp(-d * r)) / r (zero_order_hold)
 
-    Where the state only decays, it tends to d / (1 - exp(-d * exp(a))) * W e: 1.456 times the input at the first
-    weights, because the input is scaled by d and not by 1 - decay.
+    If the state only decays, it tends to w / (1 - exp(-d * r)) * W e: with ``euler`` 1.456 times the input at the first
+    weights; with ``zero_order_hold``, the exact solution for an input that is constant during the step, 1 / r times the
+    input, whatever the step size.
 
     Args:
         decay: The decay of every channel at the start, between 0 and 1. The paper's is sqrt(1/5).
+        input: Factor of the input: ``euler`` is the paper's, ``zero_order_hold`` the exact one.
 
     Paper: ``log_rate`` is its A_log, ``step_size`` its dt_bias, ``mix`` its B; none of them decays by the optimizer.
     """
 
     no_decay = frozenset({"log_rate", "step_size", "mix.weight"})
 
-    def __init__(self, width: int, *, decay: Annotated[PositiveFloat, Lt(1)] = 0.4472135954999579) -> None:
+    def __init__(
+        self,
+        width: int,
+        *,
+        decay: Annotated[PositiveFloat, Lt(1)] = 0.4472135954999579,
+        input: Literal["euler", "zero_order_hold"] = "euler",
+    ) -> None:
         super().__init__()
         self.first_decay = decay
+        self.input = input
         self.log_rate = nn.Parameter(torch.zeros(width))
         self.step_size = nn.Parameter(torch.empty(width))
         self.mix = nn.Linear(width, width, bias=False)
@@ -147,9 +157,10 @@ class Diagonal(Injection):
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """The decay of each channel and the factor on its input, ``[D]`` each."""
-        d = F.softplus(self.step_size)
-        return torch.exp(-d * self.log_rate.exp()), d
+        d, rate = F.softplus(self.step_size), self.log_rate.exp()
+        decay = torch.exp(-d * rate)
+        return decay, d if self.input == "euler" else -torch.expm1(-d * rate) / rate
 
     def forward(self, c: Tensor, e: Tensor, step: Step) -> Tensor:
-        decay, d = self.coefficients()
-        return (decay * c + d * per_stream(self.mix(e), c).to(c.dtype)).to(c.dtype)
+        decay, factor = self.coefficients()
+        return (decay * c + factor * per_stream(self.mix(e), c).to(c.dtype)).to(c.dtype)

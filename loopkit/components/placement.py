@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from pydantic import PositiveFloat
 from torch import Tensor, nn
@@ -130,3 +131,42 @@ class DeepNorm(Placement):
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
         return self.norm(self.alpha * x + f(x).to(x.dtype)).to(x.dtype)
+
+
+@register("placement", "pre_scaled", paper="arXiv:2606.18524")
+class PreScaled(Placement):
+    """Pre-norm with a residual branch that shrinks with the number of loops, because loops repeat the same update.
+
+    x + eps * f(N(x)),   eps = gain * max_loops^(-1) * num_layers^(-1/2) in the core;   eps = 1 in prelude and coda
+
+    Updates of shared weights add up over loops like equal vectors, and those of different layers like independent ones.
+    The number of loops is that of the schedule, not of the pass, so an evaluation may run more of them.
+
+    Args:
+        gain: Factor of the branch, dimensionless, > 0; the paper's lambda.
+        loops: Power of ``max_loops``: ``inverse`` is the paper's, ``inverse_sqrt`` that of unshared layers.
+        layers: Power of ``num_layers``.
+    """
+
+    def __init__(
+        self,
+        norm: Callable[[], Norm],
+        max_loops: int | None = None,
+        num_layers: int | None = None,
+        *,
+        gain: PositiveFloat = 1.0,
+        loops: Literal["inverse", "inverse_sqrt", "none"] = "inverse",
+        layers: Literal["inverse_sqrt", "none"] = "inverse_sqrt",
+    ) -> None:
+        super().__init__()
+        self.norm = norm()
+        if max_loops is None or num_layers is None:
+            raise UserError(
+                "placement pre_scaled: the block around it passes no max_loops and num_layers; use placement pre"
+            )
+        power = {"inverse": -1.0, "inverse_sqrt": -0.5, "none": 0.0}
+        in_core = max_loops > 0
+        self.scale = gain * max_loops ** power[loops] * num_layers ** power[layers] if in_core else 1.0
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], step: Step) -> Tensor:
+        return x + self.scale * f(self.norm(x)).to(x.dtype)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from loopkit.components.init import Init, InitContext, NormalInit, ScaledInit, TorchDefault
+from loopkit.components.init import DeepNormInit, Init, InitContext, NormalInit, ScaledInit, TorchDefault
 from loopkit.errors import UserError
 from loopkit.recipe.format import HeadConfig
 from tests.model.tiny import tiny
@@ -99,3 +99,17 @@ def test_the_global_generator_is_left_alone() -> None:
     torch.manual_seed(3)
     fill(TorchDefault(), model)
     assert torch.equal(torch.rand(1), wanted)
+
+
+def test_deepnorm_scales_residual_branches_of_the_core() -> None:
+    """Queries and keys, prelude and coda keep Xavier's deviation; v, o and the MLP of the core are smaller."""
+    model = tiny(width=64, core=2, prelude=1)
+    scale = InitContext(width=64, num_layers=2, once_layers=1, max_loops=4)
+    DeepNormInit()(model, scale, torch.Generator().manual_seed(0))
+    gain = (8 * 2 * 4) ** -0.25
+    for stage, expected in ((model.core, gain), (model.prelude, 1.0)):
+        block = stage.blocks[0]
+        for role, (matrix, rows) in {**block.attention.roles(), **block.mlp.roles()}.items():
+            weight = matrix.weight[rows]
+            std = (2 / sum(weight.shape)) ** 0.5 * (1.0 if role in "qk" else expected)
+            assert weight.std().item() == pytest.approx(std, rel=0.05), (stage, role)

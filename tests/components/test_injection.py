@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from loopkit.components.injection import Add, Concat, Diagonal, Gated, Injection, NoInjection
 from loopkit.components.norm import RMSNorm
@@ -74,6 +75,27 @@ def test_diagonal_never_amplifies_the_state() -> None:
         decay, d = module.coefficients()
         assert ((decay >= 0) & (decay <= 1) & (d >= 0) & decay.isfinite()).all()
     assert Diagonal(4, decay=0.9).coefficients()[0][0] == pytest.approx(0.9)
+
+
+def test_zero_order_hold_is_the_exact_solution() -> None:
+    """Integrating x' = -r x + W e with small steps over the step size gives the same state."""
+    module = Diagonal(4, decay=0.3, input="zero_order_hold").double()
+    with torch.no_grad():
+        module.log_rate.copy_(torch.tensor([-1.0, 0.0, 0.5, 1.0]))
+    c, e = C.double(), E.double()
+    d, rate, steps = F.softplus(module.step_size), module.log_rate.exp(), 20_000
+    x = c.clone()
+    for _ in range(steps):
+        x = x + d / steps * (-rate * x + module.mix(e))
+    torch.testing.assert_close(module(c, e, step_for(c)), x, rtol=1e-3, atol=1e-3)
+
+
+def test_zero_order_hold_settles_at_input_over_rate() -> None:
+    module = Diagonal(4, input="zero_order_hold").double()
+    c, e = torch.zeros_like(C).double(), E.double()
+    for _ in range(100):
+        c = module(c, e, step_for(c))
+    torch.testing.assert_close(c, module.mix(e) / module.log_rate.exp())
 
 
 @pytest.mark.parametrize("module", [NoInjection(), Add(4), Add(4, norm=norm), Concat(4), Gated(4), Diagonal(4)])

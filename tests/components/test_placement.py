@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from loopkit.components.block import Block
 from loopkit.components.core import Core
 from loopkit.components.norm import Norm
-from loopkit.components.placement import DeepNorm, Placement, Post, PostSandwich, Pre, PreSandwich
+from loopkit.components.placement import DeepNorm, Placement, Post, PostSandwich, Pre, PreSandwich, PreScaled
 from loopkit.errors import UserError
 from loopkit.loop import Step
 from loopkit.model import build_model
@@ -47,6 +47,10 @@ CASES: list[tuple[Callable[[], Placement], Callable[[Tensor], Tensor], int]] = [
     (lambda: Post(Numbered), lambda x: 10 * (x + f(x)), 1),
     (lambda: PreSandwich(Numbered), lambda x: x + 100 * f(10 * x), 2),
     (lambda: PostSandwich(Numbered), lambda x: 100 * (x + f(10 * x)), 2),
+    (lambda: PreScaled(Numbered, 4, 9), lambda x: x + f(10 * x) / 12, 1),
+    (lambda: PreScaled(Numbered, 4, 9, gain=3.0, layers="none"), lambda x: x + 0.75 * f(10 * x), 1),
+    (lambda: PreScaled(Numbered, 4, 9, loops="inverse_sqrt", layers="none"), lambda x: x + f(10 * x) / 2, 1),
+    (lambda: PreScaled(Numbered, 0, 0, gain=3.0), lambda x: x + f(10 * x), 1),
     (lambda: DeepNorm(Numbered, alpha=2.0), lambda x: 10 * (2 * x + f(x)), 1),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from loopkit.components.regularizer import Regularizer, over_loops, over_tokens
@@ -37,6 +37,32 @@ class StepL2(Regularizer):
         if self.loops == "last":
             return over_tokens(_last_distance(t), t)
         return over_loops(lambda k: _distance(t.state(k), t.state(k - 1)), t)
+
+
+@register("regularizer", "fixed_point")
+class FixedPoint(Regularizer):
+    """Penalise how far one more loop moves the last state, relative to its norm.
+
+    R = mean over tokens of ||f(c_K) - c_K||² / (||c_K||² + eps)
+
+    f is the recurrence, with the random numbers of loop K, and c_K its carried last state. The gradient also reaches
+    c_K. The cost is one more loop with attention of plain matrix products.
+
+    Args:
+        weight: Coefficient of the penalty, dimensionless, >= 0.
+        eps: Added to the squared norm of the state, > 0.
+    """
+
+    mean_over = "tokens"
+
+    def __init__(self, *, weight: NonNegativeFloat = 0.1, eps: PositiveFloat = 1e-6) -> None:
+        super().__init__()
+        self.weight, self.eps = weight, eps
+
+    def forward(self, t: Trajectory) -> Tensor:
+        c = t.carried(t.reached)
+        change, norm = (widen(x).square().flatten(2).sum(dim=-1) for x in (t.step(c) - c, c))
+        return over_tokens(change / (norm + self.eps), t)
 
 
 def _last_distance(t: Trajectory) -> Tensor:
