@@ -28,6 +28,10 @@ PACKAGES = (
 )
 
 
+FORMATS = {"gguf": ("loopkit[gguf]", "export --to gguf"), "xllamacpp": ("loopkit[llama-cpp]", "llama.cpp in Python")}
+"""Optional packages that no component imports: what installs each, and what it is for."""
+
+
 @click.command("doctor")
 @plugin_options
 @json_option
@@ -60,7 +64,7 @@ def _version(package: str) -> str:
 
 
 def _optional() -> dict[str, str]:
-    """The optional packages of loopkit's components, each with its state."""
+    """The optional packages, each with its state."""
     from loopkit.registry.catalog import builtin_offers
     from loopkit.registry.packages import is_installed, remedy
 
@@ -69,6 +73,9 @@ def _optional() -> dict[str, str]:
         for name, requirement in offer.schema.traits.get("packages", {}).items() if offer.schema else ():
             state = "installed" if is_installed(name) else f"not installed: {remedy({name: requirement})}"
             states[name] = f"{state}, for {offer.kind}/{offer.name}"
+    for name, (requirement, use) in FORMATS.items():
+        state = "installed" if is_installed(name) else f"not installed: {remedy({name: requirement})}"
+        states[name] = f"{state}, for {use}"
     return states
 
 

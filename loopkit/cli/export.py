@@ -13,9 +13,14 @@ from loopkit.cli.options import json_option, plugin_files_option, runs_option, s
 @click.command("export")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
-    "--to", "target", type=click.Choice(["hf"]), default="hf", show_default=True, help="Format of the folder."
+    "--to",
+    "target",
+    type=click.Choice(["hf", "gguf"]),
+    default="hf",
+    show_default=True,
+    help="Folder in Hugging Face format, or file for llama.cpp.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write, or file of --to gguf.")
 @step_option
 @click.option(
     "--dtype",
@@ -44,6 +49,9 @@ def command(
 
     from loopkit.interop import export_run
 
+    if target == "gguf":
+        _export_gguf(run, out, step=step, dtype=dtype, plugins=plugins, runs=runs, as_json=as_json)
+        return
     result = export_run(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
     show_checkpoint_warnings(result.warnings, f"step {result.step}")
     if as_json:
@@ -62,4 +70,36 @@ def command(
         click.echo(f"note: {note}", err=True)
     content = "tensors and configuration equal the imported folder" if result.unchanged else f"step {result.step}"
     click.echo(f"{result.form}, {', '.join(result.types)}: {content}")
+    click.echo(f"written: {out}")
+
+
+def _export_gguf(
+    run: str | None,
+    out: Path,
+    *,
+    step: int | None,
+    dtype: str | None,
+    plugins: tuple[Path, ...],
+    runs: Path,
+    as_json: bool,
+) -> None:
+    import json
+
+    from loopkit.interop.gguf import export_gguf
+
+    result = export_gguf(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
+    show_checkpoint_warnings(result.warnings, f"step {result.step}")
+    if as_json:
+        facts = {
+            "file": str(out),
+            "to": "gguf",
+            "loops": result.loops,
+            "step": result.step,
+            "notes": list(result.notes),
+        }
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for note in result.notes:
+        click.echo(f"note: {note}", err=True)
+    click.echo(f"nanbeige, {result.loops} loops, {dtype or 'fp32'}: step {result.step}")
     click.echo(f"written: {out}")

@@ -6,20 +6,22 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 from torch import Tensor
 
-from loopkit.components.tokenizer import load_tokenizer
+from loopkit.components.tokenizer import Tokenizer, load_tokenizer
 from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.trained_run import choose_checkpoint
 from loopkit.interop.export_plan import ExportPlan, plan_new, plan_update
 from loopkit.interop.importing import meta_model, native_shapes, plain_model
 from loopkit.interop.published import CONFIG, tensor_errors
 from loopkit.interop.source_files import SourceFiles
-from loopkit.runs import CheckpointProblem, RunFolder, read_provenance, write_json
+from loopkit.recipe import Recipe
+from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, read_provenance, write_json
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS
 from loopkit.runs.resolved import load_resolved
@@ -56,6 +58,43 @@ class Exported:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class TrainedWeights:
+    """The weights of a checkpoint, with what they mean.
+
+    Args:
+        folder: The run.
+        checkpoint: The checkpoint.
+        recipe: The resolved recipe.
+        tokenizer: The tokenizer of training.
+        plain: The resolved ``model`` section as plain values, ``vocabulary`` filled in.
+        weights: By native name, in the types of the file.
+        warnings: Problems of newer checkpoints.
+    """
+
+    folder: RunFolder
+    checkpoint: Checkpoint
+    recipe: Recipe
+    tokenizer: Tokenizer
+    plain: dict[str, Any]
+    weights: dict[str, Tensor]
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def load(cls, run: str | Path | None, *, step: int | None, plugins: Sequence[Path], root: Path) -> TrainedWeights:
+        """Load a checkpoint; arguments and errors as for ``export_run``."""
+        folder = RunFolder.open(run, root)
+        checkpoint, warnings = choose_checkpoint(folder, step)
+        recipe = load_resolved(folder.resolved, checkpoint, plugins=plugins)
+        tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
+        model = meta_model(recipe, tokenizer)
+        with tensor_errors(checkpoint.path / WEIGHTS, "read"):
+            weights = load_file(checkpoint.path / WEIGHTS)
+        if native_shapes(model) != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+            raise CheckpointProblem(f"{checkpoint.path / WEIGHTS}: its tensors are not those of {folder.resolved}")
+        return cls(folder, checkpoint, recipe, tokenizer, plain_model(recipe, model), weights, tuple(warnings))
+
+
 def export_run(
     run: str | Path | None,
     out: Path,
@@ -86,18 +125,11 @@ def export_run(
     """
     if out.exists():
         raise UserError(f"{out} already exists; give the exported model another folder with --out")
-    folder = RunFolder.open(run, root)
-    checkpoint, warnings = choose_checkpoint(folder, step)
-    recipe = load_resolved(folder.resolved, checkpoint, plugins=plugins)
-    tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
-    model = meta_model(recipe, tokenizer)
-    with tensor_errors(checkpoint.path / WEIGHTS, "read"):
-        native = load_file(checkpoint.path / WEIGHTS)
-    if native_shapes(model) != {name: tuple(tensor.shape) for name, tensor in native.items()}:
-        raise CheckpointProblem(f"{checkpoint.path / WEIGHTS}: its tensors are not those of {folder.resolved}")
-    source, plain = SourceFiles.of(folder), plain_model(recipe, model)
-    plan = plan_new(recipe, plain, tokenizer) if source is None else plan_update(source, recipe, plain)
-    if problems := plan.weight_map.problems(native_shapes(model)):
+    trained = TrainedWeights.load(run, step=step, plugins=plugins, root=root)
+    folder, checkpoint, recipe, native = trained.folder, trained.checkpoint, trained.recipe, trained.weights
+    source, plain = SourceFiles.of(folder), trained.plain
+    plan = plan_new(recipe, plain, trained.tokenizer) if source is None else plan_update(source, recipe, plain)
+    if problems := plan.weight_map.problems({name: tuple(tensor.shape) for name, tensor in native.items()}):
         raise AssertionError(f"form {plan.form.name}: " + "; ".join(problems))
 
     imported = read_provenance(folder.provenance)["sessions"][-1]["status"] == "imported"
@@ -117,7 +149,7 @@ def export_run(
     if stored != written:
         notes += (f"the run's weights are {', '.join(stored)}; they are written as {', '.join(written)}",)
     types = _type_names(tensors | buffers)
-    return Exported(out, plan.form.name, checkpoint.step, unchanged, types, notes, tuple(warnings))
+    return Exported(out, plan.form.name, checkpoint.step, unchanged, types, notes, trained.warnings)
 
 
 def _stated_dtype(plan: ExportPlan) -> str:

@@ -18,6 +18,7 @@ from loopkit.recipe import recipe_of
 from loopkit.runs import RunFolder
 from tests.interop.folders import CONFIG, write
 from tests.interop.test_llama import CONFIG as LLAMA
+from tests.interop.test_llama import write as write_llama
 
 HUGINN = {
     "model_type": "huginn_raven",
@@ -29,7 +30,12 @@ HUGINN = {
     "n_layers_in_coda": 1,
     "padded_vocab_size": 300,
 }
-CONFIGS: dict[str, dict[str, Any]] = {"ouro": CONFIG, "huginn": HUGINN, "llama": LLAMA | {"vocab_size": 300}}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "ouro": CONFIG,
+    "huginn": HUGINN,
+    "llama": LLAMA | {"vocab_size": 300},
+    "nanbeige": LLAMA | {"vocab_size": 300, "model_type": "nanbeige", "num_loops": 2},
+}
 FIXED = [{"type": "fixed", "loops": loops} for loops in (1, 2, 5)]
 RANGES = [{"type": "uniform", "min": 1, "max": 3}, {"type": "poisson", "mean": 1.1, "max": 4}]
 
@@ -55,24 +61,27 @@ def test_every_form_is_covered() -> None:
 @pytest.mark.parametrize("schedule", [*FIXED, *RANGES], ids=lambda schedule: "-".join(map(str, schedule.values())))
 @pytest.mark.parametrize("form", forms().values(), ids=lambda form: form.name)
 def test_loops_are_written_noted_or_refused(form: Form, schedule: dict[str, Any], tmp_path: Path) -> None:
-    """A form with one number of loops is refused to any other run; a range of loops becomes its mean with a note."""
+    """A looped Llama is written as Nanbeige; a range of loops becomes its mean with a note."""
     max_loops = schedule.get("loops") or schedule["max"]
     parsed = parse(form, CONFIGS[form.name])
-    if not form.any_loops and max_loops > 1:
-        with pytest.raises(
-            NotRepresentable, match=rf"train.schedule: .*{max_loops} loops in the run, (always )?1 in llama"
-        ):
-            plan(parsed, tmp_path, schedule)
-        return
     result = plan(parsed, tmp_path, schedule)
-    assert result.form.name == form.name
-    loops = parse(form, result.config).loops
+    assert result.form.name == ("nanbeige" if not form.any_loops and max_loops > 1 else form.name)
+    loops = parse(result.form, result.config).loops
     if schedule["type"] == "fixed":
         assert loops == schedule["loops"]
         assert not any("range of loops" in note for note in result.notes)
     else:
         assert 1 <= loops <= max_loops
         assert any(f"it runs {loops}, the mean of training" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("loops", [2, 5])
+def test_loops_of_an_imported_llama_are_refused(loops: int, tmp_path: Path) -> None:
+    """An imported run keeps its form, and a Llama runs its layers once."""
+    folder = write_llama(tmp_path / "llama")
+    import_folder(folder, RunFolder(tmp_path / "run"), overrides=[f"train.schedule.loops={loops}"])
+    with pytest.raises(NotRepresentable, match=rf"train.schedule: {loops} loops in the run, 1 in llama"):
+        export_run(tmp_path / "run", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

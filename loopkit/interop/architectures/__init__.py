@@ -16,7 +16,7 @@ from loopkit.errors import UserError
 from loopkit.interop.config import Config
 from loopkit.interop.weight_map import Buffer, Shape, WeightMap
 
-FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama"}
+FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama", "nanbeige": "Nanbeige"}
 """Module to class of every form."""
 
 

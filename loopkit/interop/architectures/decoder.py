@@ -15,12 +15,13 @@ from loopkit.interop.weight_map import Buffer, Shape, TensorGroup, WeightMap, re
 PLAIN_ROPE = ("default", None)
 
 
-def read_decoder(config: Config, placement: str, **parts: Any) -> dict[str, Any]:
+def read_decoder(config: Config, placement: str, *, biases: bool = False, **parts: Any) -> dict[str, Any]:
     """Read the keys that all of them have as a model section.
 
     Args:
         config: Their configuration; values that change numbers and that no recipe can represent are rejected.
         placement: Placement of the norms of a layer.
+        biases: Whether the form has biases of all matrices and norms of queries and keys.
         parts: Further components of the section, by kind.
     """
     width, heads = config.count("hidden_size"), config.count("num_attention_heads")
@@ -36,8 +37,17 @@ def read_decoder(config: Config, placement: str, **parts: Any) -> dict[str, Any]
     if head_size * heads != width:
         attention["head_size"] = head_size
     config.require("hidden_act", "silu", "swish", why="the gate of the MLP must use SiLU")
-    config.require("attention_bias", False, why="biases of attention are not supported")
-    config.require("mlp_bias", False, why="biases of the MLP are not supported")
+    mlp: dict[str, Any] = {"type": "swiglu", "hidden": config.count("intermediate_size")}
+    if biases:
+        if config.flag("attention_bias", False):
+            attention |= {"qkv_bias": True, "out_bias": True}
+        if config.flag("mlp_bias", False):
+            mlp["bias"] = True
+        if config.flag("qk_layernorm", False):
+            attention["qk_norm"] = norm
+    else:
+        config.require("attention_bias", False, why="biases of attention are not supported")
+        config.require("mlp_bias", False, why="biases of the MLP are not supported")
     _full_attention(config, layers)
     return {
         "width": width,
@@ -47,7 +57,7 @@ def read_decoder(config: Config, placement: str, **parts: Any) -> dict[str, Any]
         "block": {
             "type": "transformer",
             "attention": attention,
-            "mlp": {"type": "swiglu", "hidden": config.count("intermediate_size")},
+            "mlp": mlp,
             "norm": norm,
             "placement": placement,
         },
@@ -138,14 +148,27 @@ def _layer(model: Mapping[str, Any], published: str, native: str, norms: Mapping
     hidden = mlp["hidden"] or round(mlp["ratio"] * width)
     projections = [("q", queries), ("k", keys), ("v", keys)]
     fused = tuple((f"{published}.self_attn.{letter}_proj.weight", (rows, width)) for letter, rows in projections)
-    return [
-        TensorGroup(fused, (f"{native}.attention.qkv.weight",)),
-        renamed(f"{published}.self_attn.o_proj.weight", (width, queries), f"{native}.attention.out.weight"),
-        renamed(f"{published}.mlp.gate_proj.weight", (hidden, width), f"{native}.mlp.gate.weight"),
-        renamed(f"{published}.mlp.up_proj.weight", (hidden, width), f"{native}.mlp.up.weight"),
-        renamed(f"{published}.mlp.down_proj.weight", (width, hidden), f"{native}.mlp.out.weight"),
-        *(renamed(f"{published}.{name}.weight", (width,), f"{native}.{norm}.weight") for name, norm in norms.items()),
-    ]
+    matrices = {
+        "self_attn.o_proj": ("attention.out", (width, queries), attention["out_bias"]),
+        "mlp.gate_proj": ("mlp.gate", (hidden, width), mlp["bias"]),
+        "mlp.up_proj": ("mlp.up", (hidden, width), mlp["bias"]),
+        "mlp.down_proj": ("mlp.out", (width, hidden), mlp["bias"]),
+    }
+    groups = [TensorGroup(fused, (f"{native}.attention.qkv.weight",))]
+    if attention["qkv_bias"]:
+        parts = tuple((f"{published}.self_attn.{letter}_proj.bias", (rows,)) for letter, rows in projections)
+        groups.append(TensorGroup(parts, (f"{native}.attention.qkv.bias",)))
+    for name, (own, shape, bias) in matrices.items():
+        groups.append(renamed(f"{published}.{name}.weight", shape, f"{native}.{own}.weight"))
+        if bias:
+            groups.append(renamed(f"{published}.{name}.bias", shape[:1], f"{native}.{own}.bias"))
+    if attention["qk_norm"] is not None:
+        for letter in "qk":
+            own = f"{native}.attention.norm_{letter}.weight"
+            groups.append(renamed(f"{published}.self_attn.{letter}_layernorm.weight", (size,), own))
+    for name, norm in norms.items():
+        groups.append(renamed(f"{published}.{name}.weight", (width,), f"{native}.{norm}.weight"))
+    return groups
 
 
 def _rope_base(config: Config) -> float:
