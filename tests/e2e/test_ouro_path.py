@@ -40,6 +40,7 @@ def published(tmp_path: Path, shared: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow  # each step alone: the guides on exporting and on mathematics
 def test_import_fine_tune_evaluate_export_and_reload(tmp_path: Path, shared: Path, published: Path) -> None:
     data = shared / "data"
     run(tmp_path, "import", str(published), "--out", "runs/tiny")

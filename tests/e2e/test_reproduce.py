@@ -23,6 +23,7 @@ def reproduce(place: Path, *words: str) -> Result:
     return result
 
 
+@pytest.mark.slow  # with arms in this process: the guides on studies
 def test_two_arms_are_run_judged_and_not_run_again(tmp_path: Path) -> None:
     first = reproduce(tmp_path)
     assert "training readout_blind_spot-smoke-raw-seed42" in first.stderr
