@@ -23,15 +23,15 @@ class ExitCode(IntEnum):
     DONE = 0, "done"
     FAILED = (
         1,
-        "a bug, shown with its traceback; a finding of audit --strict; a failed run of sweep or reproduce",
+        "a bug, with its traceback; a finding of audit --strict or migrate --check; a failed run of sweep or reproduce",
     )
     USER_ERROR = 2, "an error that you can fix: in the recipe, the data, a file or an option"
     UNHEALTHY = 3, "train.health stopped the run: a value is not finite, the state is too large, or the loss jumped"
-    HUNG = 4, "no progress for train.health.hang seconds; the run folder contains the stacks"
+    HUNG = 4, "no progress for train.health.hang seconds; stack traces are in the run folder"
     WRITE_FAILED = 5, "the run folder could not be written: the disk is full"
     OUT_OF_MEMORY = 6, "out of memory; the message proposes a micro-batch"
-    LOST = 7, "the ranks lost contact with each other"
+    LOST = 7, "the connection between ranks was lost"
     INTERRUPTED = 130, "interrupted by Ctrl-C; train has saved a checkpoint"
     KILLED = 137, "a rank was killed by SIGKILL, often because memory ran out"
-    PIPE_CLOSED = 141, "the program that read the output ended first, as head does"
+    PIPE_CLOSED = 141, "the reader of a pipe closed it, as head does"
     TERMINATED = 143, "ended by SIGTERM; train has saved a checkpoint"

@@ -19,7 +19,11 @@ from loopkit.exit_codes import ExitCode
 @step_option
 @device_option
 @runs_option
-@click.option("--strict", is_flag=True, help="Exit with code 1 at a blind spot or a dead path.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with code 1 at a blind spot, or if the logits do not depend on the tokens.",
+)
 @json_option
 def command(
     what: str,
@@ -36,7 +40,8 @@ def command(
     """Check whether any loss depends on the state norm, and whether the recurrence is stable.
 
     A RECIPE is measured in seconds on a narrow model with initial weights; nothing is trained and no data is read. A
-    RUN, a folder or a name under runs/, is measured with its weights and data. A name of both is the recipe.
+    RUN, a folder or a name under runs/, is measured with its weights and data.
+    If a name is both a recipe and a run, the recipe is audited.
     """
     import json
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from loopkit.evaluation.shards import EvaluationShard
     from loopkit.evaluation.trained_run import TrainedRun
 
-REMEDY = "No result was written. Generations are kept: the same command resumes"
+REMEDY = "No result was written. Completions are saved; run the same command to resume"
 """Consequence of a lost rank, for its error message."""
 
 
@@ -39,7 +39,7 @@ REMEDY = "No result was written. Generations are kept: the same command resumes"
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
     "--depths",
-    help="Numbers of loops: 1-8, 1,2,4 or 8.  [default: those of the recipe, or 1 to the most trained and twice that]",
+    help="Numbers of loops: 1-8, 1,2,4 or 8.  [default: the recipe's, else 1 to N and 2N, N the deepest trained]",
 )
 @click.option(
     "--split",
@@ -56,7 +56,7 @@ REMEDY = "No result was written. Generations are kept: the same command resumes"
     type=click.Choice(["depth", "trained"]),
     default="depth",
     show_default=True,
-    help="Read loop k as the last of k loops, or as in training.",
+    help="Loop that counts as the last when loop k is read: k, or the deepest trained one.",
 )
 @click.option(
     "--time",

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 @click.option("--prompt", "prompts", multiple=True, help="Text to continue; may repeat.  [default: standard input]")
 @click.option("--depth", type=click.IntRange(min=1), help="Number of loops.  [default: the most trained]")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Most tokens of a completion."
+    "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Maximum number of new tokens."
 )
 @click.option(
-    "--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 takes the most likely token."
+    "--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="Sampling temperature; 0 is greedy."
 )
 @click.option(
     "--top-p",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
-    help="Sample from the most likely tokens that reach this probability.",
+    help="Nucleus sampling: smallest set of tokens with this total probability.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling, and of a random start.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling and of a random initial state.")
 @click.option("--stop", multiple=True, help="String that ends a completion; may repeat.")
 @click.option("--chat", is_flag=True, help="Format the prompt as a user's turn of a conversation.")
 @click.option("--system", help="System prompt of --chat; an empty one omits it.")
@@ -93,7 +93,8 @@ def command(
     opened = open_run(run, step=step, plugins=plugins, device=choose_device(device), root=runs)
     show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
     if parts := uncacheable_components(opened.model):
-        click.echo(f"note: {' and '.join(parts)} cannot be cached; every token recomputes all previous ones", err=True)
+        note = f"{' and '.join(parts)}: no key-value cache, so each new token recomputes the whole sequence"
+        click.echo(f"note: {note}", err=True)
     depth = opened.trained.max if depth is None else depth
     texts = [_conversation(text, system) for text in inputs] if chat else list(inputs)
     stops = (*stop, CLOSE) if chat else stop

@@ -26,7 +26,8 @@ from loopkit.plural import plural
 @click.option(
     "--retrofit",
     metavar="STAGES",
-    help="Make a looped model of one stack: prelude=4,core=8,coda=4, or by number: prelude=0-3,core=10-17,coda=18-21.",
+    help="Assign the layers of a plain transformer to a looped model: prelude=4,core=8,coda=4, or by number: "
+    "prelude=0-3,core=10-17,coda=18-21.",
 )
 @json_option
 def command(

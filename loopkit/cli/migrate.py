@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from loopkit.exit_codes import ExitCode
+from loopkit.plural import plural
 
 
 @click.command("migrate")
@@ -35,8 +36,8 @@ def command(files: tuple[Path, ...], check: bool) -> None:
                 click.echo(f"{file}:{number}\n- {old}\n+ {new}")
         elif lines:
             write_text(file, text)
-            click.echo(f"{file}: {len(lines)} lines changed")
+            click.echo(f"{file}: {plural(len(lines), 'line')} changed")
         else:
-            click.echo(f"{file}: is in the present format")
+            click.echo(f"{file}: is already in format 2")
     if check and changed:
         sys.exit(ExitCode.FAILED)

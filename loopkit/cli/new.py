@@ -23,7 +23,7 @@ def command() -> None:
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Parent folder of the package.")
 def plugin(name: str, kinds: tuple[str, ...], out: Path) -> None:
-    """Create an installable package NAME with a component of each kind, a recipe and a test."""
+    """Create an installable package NAME with one component of each given --kind, a recipe and a test."""
     from loopkit.testing.scaffold import check_absent, names_of, plugin_files, write_files
 
     folder = out / name

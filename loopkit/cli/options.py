@@ -68,13 +68,13 @@ step_option = click.option(
     "--step", type=click.IntRange(min=0), help="Optimizer step of the checkpoint.  [default: the newest]"
 )
 dtype_option = click.option(
-    "--dtype", type=click.Choice(["fp32", "bf16_autocast"]), help="Arithmetic.  [default: that of the recipe]"
+    "--dtype", type=click.Choice(["fp32", "bf16_autocast"]), help="Numeric precision.  [default: that of the recipe]"
 )
 device_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Device to use."
 )
 vocabulary_option = click.option(
-    "--vocabulary", type=click.IntRange(min=1), help="Number of tokens, if the data determines it."
+    "--vocabulary", type=click.IntRange(min=1), help="Vocabulary size, if the tokenizer learns it from the data."
 )
 
 

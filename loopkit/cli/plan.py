@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 1, min_open=True),
     default=0.4,
     show_default=True,
-    help="Share of the peak FLOP/s that is reached.",
+    help="Assumed model FLOPs utilization (MFU), 0 to 1.",
 )
-@click.option("--flops", type=click.FloatRange(0, min_open=True), help="FLOP/s of a device.  [default: this machine's]")
+@click.option(
+    "--flops", type=click.FloatRange(0, min_open=True), help="Peak FLOP/s of a device.  [default: this machine's]"
+)
 @click.option(
     "--devices",
     "--gpus",
@@ -39,14 +41,16 @@ if TYPE_CHECKING:
 )
 @click.option("--gpu", metavar="NAME", help="Also plan layouts on 1 to 1024 GPUs of this kind, such as h200.")
 @click.option(
-    "--memory", type=click.FloatRange(0, min_open=True), help="GB of one GPU.  [default: from the table of GPUs]"
+    "--memory",
+    type=click.FloatRange(0, min_open=True),
+    help="Memory of one GPU in GB.  [default: that of --gpu]",
 )
 @click.option(
     "--network",
     type=click.FloatRange(0, min_open=True),
     default=400.0,
     show_default=True,
-    help="Gbit/s from each GPU to other machines.",
+    help="Network bandwidth per GPU between machines, in Gbit/s.",
 )
 @click.option("--per-machine", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs per machine.")
 @json_option
@@ -69,7 +73,7 @@ def command(
 ) -> None:
     """Estimate what RECIPE needs: parameters, FLOPs and memory by depth, steps, time.
 
-    Nothing is trained or downloaded.
+    Nothing is trained. A tokenizer of the hub is downloaded, unless you give --vocabulary.
     """
     import json
 

@@ -21,7 +21,12 @@ from loopkit.errors import UserError
     help="Split to compare.",
 )
 @click.option(
-    "--root", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
+    "--runs",
+    "root",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder of the runs.",
 )
 @click.option(
     "--out",

@@ -94,7 +94,7 @@ def _show_kind(kind: Kind, names: list[str], namesakes: list[str]) -> None:
     for member in contract.members:
         out.print(f"\n{member.signature}", style="bold")
         out.print(plain(member.doc))
-    out.print(f"\nwiring: {', '.join(kind.wiring) or 'none'}")
+    out.print(f"\nconstructor arguments from the model: {', '.join(kind.wiring) or 'none'}")
     out.print(f"components: {', '.join(names)}")
     if namesakes:
         out.print(f"components with the name of the kind: {', '.join(namesakes)}")
@@ -125,7 +125,7 @@ def _show_component(schema: Schema) -> None:
     for column in ("option", "accepts", "default", "meaning"):
         table.add_column(column, overflow="fold")
     for option in schema.options.values():
-        default = "required" if option.required else "null" if option.default is None else str(option.default)
+        default = "required" if option.required else _format_default(option.default)
         table.add_row(option.name, describe(option.annotation), default, unbroken(option.doc))
     out.print()
     if schema.options:
@@ -141,6 +141,13 @@ def _show_component(schema: Schema) -> None:
         "\n".join([*facts, f"from: {schema.provider}", f"source: {schema.file}:{schema.line}"]),
         soft_wrap=True,
     )
+
+
+def _format_default(value: object) -> str:
+    """Write a default as a recipe would."""
+    import json
+
+    return str(value) if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _show_origins(recipe: Recipe) -> None:

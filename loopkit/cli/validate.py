@@ -85,7 +85,7 @@ def command(
             click.echo(f"warning: {line}", err=True)
         if problems:
             raise RecipeError(problems)
-        click.echo(f"{plural(len(recipes), 'recipe')}, no problem")
+        click.echo(f"{plural(len(recipes), 'recipe')}, no problems")
     if problems:
         sys.exit(ExitCode.USER_ERROR)
 

@@ -1,4 +1,4 @@
-"""How tokens are mixed. Letters: B sequences, T tokens, D width, H heads, G key heads, S keys, R head size."""
+"""How tokens are mixed. Dims: B sequences, T tokens, D width, H heads, G key heads, S keys, R head size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One layer of prelude, core or coda. Letters: B sequences, T tokens, D width."""
+"""One layer of prelude, core or coda. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Transformer(Block):
     x = placement(x, attention);  x = placement(x, mlp)
 
     Args:
-        attention: How tokens look at each other.
+        attention: Mixes information between tokens.
         mlp: The channel mixer.
         norm: The norms of both placements.
         placement: Where the norms sit.

@@ -1,4 +1,4 @@
-"""What passes from one loop to the next. Letters: B sequences, T tokens, D width, S any further streams."""
+"""What passes from one loop to the next. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one loop applies. Letters: B sequences, T tokens, D width, S any further streams."""
+"""What one loop applies. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Core(nn.Module):
     """The shared part.
 
     Wiring: ``width``, ``block`` (builds the next block of the model; a core calls it once for each of its layers) and
-    ``max_loops`` (most loops in training). The constructor may run twice while a model is built, because blocks are
-    told how many of them there are; the second result is the one that stays.
+    ``max_loops`` (maximum number of loops in training). The constructor may run twice while a model is built, because
+    blocks receive their number; the second instance is used.
 
     ``step.gate(s)`` gives the exit gate's logits of any state, ``step.records`` takes what regularizers and the next
     loop (as ``step.earlier``) read. A core whose state has several streams sets ``streams`` in its constructor and
-    states ``needs={"streams"}`` in its registration: then start and injection are told the number, and components that
-    say ``lacks={"streams"}`` are refused beside it.
+    states ``needs={"streams"}`` in its registration: then start and injection receive ``streams``, and components
+    with ``lacks={"streams"}`` are refused in the same recipe.
     """
 
     streams: int = 0

@@ -1,4 +1,4 @@
-"""When inference stops looping. Letters: B sequences, T tokens, D width, V vocabulary, S any further streams."""
+"""When inference stops looping. Dims: B sequences, T tokens, D width, V vocabulary, S any further streams."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from loopkit.registry import Share, register
 
 
 class Exit(ABC):
-    """Says after each loop how ready every token is to stop. Calibration and counting belong to ``evaluation/``.
+    """Scores after each loop how ready each token is to stop. ``evaluation/`` calibrates and counts.
 
-    It reads ``t.logits(k)``, ``t.gate(k)`` and the like without ``at``: whoever hands it the trajectory has decided
-    there which loop counts as the last. The last loop of a run stops whatever is left, so it is never scored.
+    It reads ``t.logits(k)``, ``t.gate(k)`` and the like without ``at``: the caller
+    fixes which loop counts as the last. The last loop of a run stops all remaining sequences, so it is never scored.
 
     Attributes:
         threshold: A sequence stops after the first loop whose ``sequence_score`` is at least this.
@@ -51,7 +51,7 @@ def _first_loop(t: Trajectory) -> Tensor:
 
 @register("exit", "depth", short="loops")
 class Depth(Exit):
-    """Stop after a fixed number of loops: what every other exit has to beat.
+    """Stop after a fixed number of loops: the baseline of every other exit.
 
     c_k = k                                          loops
 
@@ -125,7 +125,7 @@ class Entropy(Exit):
 
 @register("exit", "gate_cdf", paper="arXiv:2510.25741", needs={"gate"})
 class GateCdf(Exit):
-    """Stop when the learned gate has probably stopped.
+    """Stop when the cumulative stop probability of the gate reaches the threshold.
 
     c_k = 1 - prod_{j<=k} (1 - sigmoid(g_j))         0 to 1, never falls with k
 
@@ -169,12 +169,12 @@ class Kl(Exit):
 
 @register("exit", "state_delta", paper="arXiv:2502.05171")
 class StateDelta(Exit):
-    """Stop when another loop no longer moves the state; it asks for no logits, so it is cheap.
+    """Stop when another loop no longer moves the state; it needs no logits, so it is cheap.
 
     c_k = -||s_k - s_{k-1}|| / ||s_k||               dimensionless, <= 0
 
     Args:
-        threshold: Minus the largest relative step that counts as none.
+        threshold: Negated relative change below which the state counts as converged.
 
     Paper:
         arXiv:2502.05171. The norm is over the streams of a token too, where there are several.

@@ -1,4 +1,4 @@
-"""The learned exit gate. Letters: B sequences, T tokens, D width."""
+"""The learned exit gate. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 

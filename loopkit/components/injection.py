@@ -1,4 +1,4 @@
-"""How the input re-enters each loop. Letters: B sequences, T tokens, D width, S any further streams."""
+"""How the input re-enters each loop. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The channel mixer of a block. Letters: B sequences, T tokens, D width."""
+"""The channel mixer of a block. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 

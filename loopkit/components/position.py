@@ -1,4 +1,4 @@
-"""How tokens know their order. Letters: B sequences, T tokens, D width, H heads, R channels of a head."""
+"""How tokens know their order. Dims: B sequences, T tokens, D width, H heads, R channels of a head."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from loopkit.registry import register
 class Position(nn.Module):
     """Marks the order of tokens at two places: once on the embedding, and on queries and keys in every attention.
 
-    Wiring: ``width``, ``max_length``. One instance serves the whole model. Padding carries ``PAD``; what it gets is
-    never looked at, but must be finite.
+    Wiring: ``width``, ``max_length``. One instance serves the whole model. Padding carries ``PAD``; its encoding
+    is never used, but must be finite.
 
     Attributes:
         limit: Number of positions that can be marked; ``None``: any.

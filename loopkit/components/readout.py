@@ -1,4 +1,4 @@
-"""What of the state the head sees. Letters: B sequences, T tokens, D width."""
+"""What of the state the head sees. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state before the first loop. Letters: B sequences, T tokens, D width, S any further streams."""
+"""The state before the first loop. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Zeros(Start):
 
 @register("start", "normal", paper="arXiv:2502.05171", noise=True, ignores_input=True)
 class Normal(Start):
-    """Gaussian noise, fixed by (seed, optimizer step, sample, position), and of its own in each stream.
+    """Gaussian noise, fixed by (seed, optimizer step, sample, position), independent for each stream.
 
     c_0 ~ N(0, std²),   with ``truncate``: given that |c_0| <= truncate * std
 

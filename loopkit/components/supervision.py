@@ -1,4 +1,4 @@
-"""Losses over the loops of a trajectory. Letters: B sequences, T tokens, K loops."""
+"""Losses over the loops of a trajectory. Dims: B sequences, T tokens, K loops."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ class ExitImprovement(Supervision):
     Args:
         k: Slope of the target probability of continuing, per nat, > 0.
         gamma: Improvement at which the target probability of continuing is 1/2, in nats.
-        gate_index: Which gate learns from loop j: ``after`` that of loop j, whose input contains it (the paper), or
-            ``before`` that of loop j - 1, whose decision it was.
+        gate_index: Gate that is trained on the improvement of loop j: ``after`` that of loop j (the paper), ``before``
+            that of loop j - 1, which decided to run loop j.
 
     Paper: It does not state k and gamma; the defaults are a third party's.
     """

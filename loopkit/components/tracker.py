@@ -16,7 +16,7 @@ from loopkit.registry import register
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker may know of the run.
+    """Facts about the run for trackers.
 
     Args:
         name: Name of the run.
@@ -178,7 +178,7 @@ class Trackio(Tracker):
 
 
 def kept_id(file: Path) -> str:
-    """The id that a service knows this run by: made once, and read from the run's folder ever after."""
+    """The id of the run in a service; created once and stored in the run folder."""
     if file.is_file():
         return str(json.loads(file.read_text(encoding="utf-8"))["id"])
     made = secrets.token_hex(4)

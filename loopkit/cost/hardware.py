@@ -66,7 +66,7 @@ def find_gpu(name: str) -> GPU:
         if gpu.name.lower().replace(" ", "") == name.lower().replace(" ", "").replace("-", ""):
             return gpu
     names = ", ".join(sorted(gpu.name for gpu in GPUS))
-    raise UserError(f"--gpu {name}: not in the table; give --flops and --memory instead. There are: {names}")
+    raise UserError(f"--gpu {name}: unknown GPU; known: {names}. For others, give --flops and --memory")
 
 
 def match_gpu(device_name: str) -> GPU | None:

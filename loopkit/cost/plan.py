@@ -125,11 +125,12 @@ def known_vocabulary(recipe: Recipe) -> int:
     spec = recipe.data.tokenizer
     if isinstance(max_size := spec.options.get("max_size"), int):
         return max_size
-    tokenizer: Tokenizer = spec.build()
+    try:
+        tokenizer: Tokenizer = spec.build()
+    except UserError as error:
+        raise UserError(f"{error}; or give --vocabulary N") from error
     if tokenizer.fit_on:
-        raise UserError(
-            f"tokenizer '{spec.name}' learns its size from the data; give --vocabulary N, or --data to read it"
-        )
+        raise UserError(f"tokenizer '{spec.name}' learns its size from the data; give --vocabulary N")
     return tokenizer.size
 
 

@@ -18,6 +18,4 @@ def check_overrides(overrides: Iterable[str]) -> None:
     """
     for text in overrides:
         if not text.strip().startswith(("evaluate.", "data.source.", "evaluate=")):
-            raise UserError(
-                f"--set {text}: a trained run can be measured otherwise (evaluate.*, data.source.*), not changed"
-            )
+            raise UserError(f"--set {text}: only evaluate.* and data.source.* of a trained run can be set")

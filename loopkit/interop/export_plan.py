@@ -114,6 +114,6 @@ def plan_new(recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer) -> 
 def _check(form: Form, problems: list[str]) -> None:
     if problems:
         raise NotRepresentable(
-            f"loopkit cannot write this model in a published form. The nearest is {form.name}, which differs:\n  "
+            f"no published form can represent this model. The nearest is {form.name}, which differs:\n  "
             + "\n  ".join(problems)
         )

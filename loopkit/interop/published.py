@@ -182,12 +182,12 @@ def _list_shards(path: Path, names: list[str]) -> dict[str, set[str] | None]:
     if indices:
         shards = _read_index(path, indices[0])
         if extra := [name for name in weights if name not in shards]:
-            raise PublishedError(f"{path}: {', '.join(extra)} is not in {indices[0]}; keep one form of the weights")
+            raise PublishedError(f"{path}: not in {indices[0]}: {', '.join(extra)}; keep one form of the weights")
         return dict(shards)
     if len(weights) == 1:
         return {weights[0]: None}
     if weights:
-        raise PublishedError(f"{path} has {len(weights)} weight files and no index; get model{INDEX} too")
+        raise PublishedError(f"{path} has {len(weights)} weight files and no index; download model{INDEX} too")
     if pickled := [name for name in names if _has_other_format(name)]:
         raise PublishedError(
             f"{path} has its weights in {pickled[0]}: loopkit reads only safetensors, because other formats may run "
@@ -199,12 +199,14 @@ def _list_shards(path: Path, names: list[str]) -> dict[str, set[str] | None]:
 def _read_index(path: Path, index: str) -> dict[str, set[str]]:
     weight_map = read_object(path / index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise PublishedError(f"{path / index}: it has no weight_map; get the file again")
+        raise PublishedError(f"{path / index}: it has no weight_map; download the file again")
     shards: dict[str, set[str]] = {}
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise PublishedError(f"{path / index}: {shard!r} is not the name of a weight file in the folder")
         shards.setdefault(shard, set()).add(name)
     if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
-        raise PublishedError(f"{path}: {', '.join(missing)} is missing, which {index} names; get it too")
+        raise PublishedError(
+            f"{path}: missing weight files that {index} names: {', '.join(missing)}; download them too"
+        )
     return dict(sorted(shards.items()))

@@ -1,4 +1,4 @@
-"""A batch of token sequences. Letters: B sequences, T tokens."""
+"""A batch of token sequences. Dims: B sequences, T tokens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The context of one application of a stage, which every component receives.
 
-Letters: B sequences, T tokens, D width, S any further streams.
+Dims: B sequences, T tokens, D width, S any further streams.
 """
 
 from __future__ import annotations

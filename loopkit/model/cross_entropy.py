@@ -1,6 +1,6 @@
 """Cross-entropy of a linear head that never holds all logits.
 
-Letters: N tokens, D width, V vocabulary. A part holds about ``LOGITS`` logits. Where a gradient is wanted it is formed
+Dims: N tokens, D width, V vocabulary. A part holds about ``LOGITS`` logits. Where a gradient is wanted it is formed
 in the forward pass, part by part, from the probabilities at hand: three matrix products, as many as the dense path, and
 none of its N x V memory. The gradient of ``z`` is known row by row up to what each row will receive; that of the matrix
 sums over rows, so it needs their weights beforehand. A mean gives every row the same; where the guess turns out wrong,

@@ -1,4 +1,4 @@
-"""The token table. Letters: B sequences, T tokens, D width."""
+"""The token table. Dims: B sequences, T tokens, D width."""
 
 from __future__ import annotations
 

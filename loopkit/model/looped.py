@@ -1,6 +1,6 @@
 """The looped language model.
 
-Letters: B sequences, T tokens, D width, S any further streams, V vocabulary.
+Dims: B sequences, T tokens, D width, S any further streams, V vocabulary.
 
     x    = embedding(tokens)
     e    = prelude(x)

@@ -1,4 +1,4 @@
-"""The sequences of a batch that a loop computes: those that have started and not stopped. Letters: B sequences."""
+"""The sequences of a batch that a loop computes: those that have started and not stopped. Dims: B sequences."""
 
 from __future__ import annotations
 

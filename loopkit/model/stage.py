@@ -1,6 +1,6 @@
 """Prelude and coda: unshared blocks, and on the side that faces the loop a norm and a square matrix.
 
-Letters: B sequences, T tokens, D width.
+Dims: B sequences, T tokens, D width.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def contract_file(kind: str) -> Path:
 
 
 def _letters(doc: str) -> str:
-    match = re.search(r"Letters: (.*?)\.?$", doc, re.MULTILINE)
+    match = re.search(r"Dims: (.*?)\.?$", doc, re.MULTILINE)
     return match[1] if match else ""
 
 

@@ -37,7 +37,7 @@ def compare(records: Sequence[Record], split: str = "validation") -> dict[str, A
     if len(names) < 2:
         raise UserError(f"a comparison needs at least two runs, not {len(names)}")
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise UserError(f"run {', '.join(sorted(repeated))} is named more than once; name each run once")
+        raise UserError(f"{', '.join(sorted(repeated))}: named more than once; name each run once")
     for record in records:
         if record.latest(split) is None:
             raise UserError(f"run {record.name} was not evaluated on {split}; run: loopkit eval {record.name}")

@@ -155,7 +155,7 @@ def publish_checkpoint(partial: Path, step: int) -> Checkpoint:
     return Checkpoint(final, step)
 
 
-def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[int] = ()) -> None:
+def prune_checkpoints(folder: Path, step: int, keep: int, protected_steps: Collection[int] = ()) -> None:
     """Remove the oldest checkpoints.
 
     Args:
@@ -163,11 +163,11 @@ def prune_checkpoints(folder: Path, step: int, keep: int, besides: Collection[in
         step: Step of the run. A newer checkpoint is damaged, or the run would have resumed from it: it is ignored
             and not removed.
         keep: Number of newest checkpoints to keep; >= 1.
-        besides: Steps whose checkpoints are kept at any age.
+        protected_steps: Steps whose checkpoints are kept at any age.
     """
     old = [checkpoint for checkpoint in checkpoints(folder) if checkpoint.step <= step][:-keep]
     for checkpoint in old:
-        if checkpoint.step not in besides:
+        if checkpoint.step not in protected_steps:
             # renamed first, so that a process killed meanwhile does not leave an incomplete checkpoint
             removed = checkpoint.path.with_name(f".{checkpoint.path.name}.removed")
             checkpoint.path.rename(removed)

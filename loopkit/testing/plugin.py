@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect only the components if no paths are given."""
     if not config.getoption("loopkit_component"):
         if any(config.getoption(f"loopkit_{name}") for name in ("options", "model", "plugins")):
-            raise pytest.UsageError("--loopkit-options, -model and -plugins need --loopkit-component")
+            raise pytest.UsageError("--loopkit-options, --loopkit-model and --loopkit-plugins need --loopkit-component")
     elif config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
 

@@ -25,6 +25,7 @@ from loopkit.data import Prepared, Report, Split
 from loopkit.data.encoding.cache import CacheEntry
 from loopkit.data.encoding.pieces import TextPiece
 from loopkit.data.encoding.store import COUNTS, TokenStore, write_store
+from loopkit.plural import plural
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.provenance import machine, versions
@@ -88,7 +89,8 @@ def bench(
             before = _measure_ceiling(training)
             for message in warn_of_slow_bf16(process.device, before):
                 say(message)
-            say(f"one step to warm up and {steps} to time, each of {plan.sizes.batch} sequences at {num_loops} loops")
+            size = f"{plural(plan.sizes.batch, 'sequence')} at {plural(num_loops, 'loop')}"
+            say(f"one step to warm up and {steps} to time, each of {size}")
             seconds = list(_timed_steps(training, draw, steps, say))
             after = _measure_ceiling(training)
     return _to_json(training, draw, seconds, max(before, after, key=lambda ceiling: ceiling.flops_per_s))

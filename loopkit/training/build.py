@@ -18,6 +18,7 @@ from loopkit.model import LoopedModel, build_model, count_parameters
 from loopkit.model.count import Parameters
 from loopkit.model.parameter_groups import freeze, parameter_groups
 from loopkit.objective import Objective, build_objective
+from loopkit.plural import plural
 from loopkit.recipe import Recipe
 from loopkit.runs.folder import RunFolder
 from loopkit.training.checkpointing import rng
@@ -79,13 +80,14 @@ class Training:
         """Describe data, model and steps, one line each."""
         for name, split in self.prepared.splits.items():
             report = split.report
-            lost = f"{report.unknown_rate:.2%} of tokens unknown, {report.lost_rate:.2%} of characters lost"
+            lost = f"{report.unknown_rate:.2%} of tokens unknown, {report.lost_rate:.2%} of characters not encoded"
             yield f"{name}: {report.tokens:,} tokens, {lost}"
         yield f"model: {self.parameters.unique:,} parameters, {self.parameters.looped:,} of them in the loop"
         sizes = self.plan.sizes
-        per_rank = f"{sizes.micro} at a time" + (f" on each of {sizes.world} ranks" if sizes.world > 1 else "")
+        per_rank = f"micro-batch {sizes.micro}" + (f" on each of {sizes.world} ranks" if sizes.world > 1 else "")
         remaining = self.plan.num_steps - self.state.step
-        yield f"training: {remaining} steps of {sizes.batch} sequences, {per_rank}, on {self.process.device}"
+        steps = f"{plural(remaining, 'step')} of {plural(sizes.batch, 'sequence')}"
+        yield f"training: {steps}, {per_rank}, on {self.process.device}"
 
 
 def build_training(

@@ -85,7 +85,7 @@ class WriteFailed(Ended):
 
 def describe_checkpoint(checkpoint: Path | None) -> str:
     """Describe the checkpoint from which a run can be resumed."""
-    return f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint had been written yet"
+    return f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint was written"
 
 
 def format_write_error(error: Exception) -> str:

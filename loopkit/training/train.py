@@ -75,7 +75,7 @@ def train(
     """
     process = join(recipe.train.device)
     display = Display(console or Console(stderr=True), quiet=not process.first)
-    require_packages(recipe, besides=("tracker",))  # Trackers checks its own
+    require_packages(recipe, exclude=("tracker",))  # Trackers checks its own
     with ExitStack() as stack:
         # a resumed run is locked before its checkpoints are read, a new one as soon as its folder exists
         lock = partial(stack.enter_context, held(folder) if process.first else nullcontext())

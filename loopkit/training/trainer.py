@@ -10,6 +10,7 @@ from pathlib import Path
 
 from loopkit.data import StepData
 from loopkit.errors import UserError
+from loopkit.plural import plural
 from loopkit.runs.metrics import MetricsLog
 from loopkit.training.build import Training
 from loopkit.training.checkpointing import rng
@@ -82,7 +83,7 @@ class Trainer:
             ):
                 finished = self.step(signals, log)
             if not finished:
-                self._leave(signals)
+                self._save_and_exit(signals)
             with self.throughput.paused():
                 self._between_steps(signals)
 
@@ -99,7 +100,10 @@ class Trainer:
         draw = self.plan.sampler.draw(step, sizes)
         metrics = StepMetrics(shift=draw.per == "sequence")
         if data.scored == 0:
-            raise UserError(f"step {step + 1}: none of its {sizes.batch} sequences has a token to learn")
+            sequences = plural(sizes.batch, "sequence")
+            raise UserError(
+                f"step {step + 1}: no token of its {sequences} is scored; raise data.length"
+            )
         for micro_step, batch in enumerate(data.batches()):
             loops = draw.loops(sizes, self.process.rank, micro_step)
             counts = Counts.of(batch, loops)
@@ -126,15 +130,15 @@ class Trainer:
             values = metrics.read(self.process, self.engine.grad_norm())
         event = None if values is None else self.health.check(step, values, history, data.sha)
         if event is not None and event.action != "warn":
-            self._react(event, log)
+            self._handle_event(event, log)
             self.engine.skip()
             return self._skip_step(draw, metrics)
         grad_norm = self.engine.update(lr)
         if grad_norm is not None and not math.isfinite(grad_norm):
-            self._react(self.health.gradient_event(step, grad_norm, history, data.sha), log)
+            self._handle_event(self.health.gradient_event(step, grad_norm, history, data.sha), log)
             return self._skip_step(draw, metrics)
         if event is not None:
-            self._react(event, log)
+            self._handle_event(event, log)
         tokens, flops = self._advance(draw, metrics, updated=True)
         self.state = replace(self.state, history=self.health.extend(history, values))
         self.throughput.add(tokens, flops)
@@ -142,7 +146,7 @@ class Trainer:
             self._log(values, data, draw, lr, grad_norm, log)
         return None
 
-    def _react(self, event: Event, log: MetricsLog) -> None:
+    def _handle_event(self, event: Event, log: MetricsLog) -> None:
         """Log the event, and raise if its action ends this part of the run."""
         if event.action == "rewind":  # logged after the lines that follow the checkpoint are removed
             next_sequence = self.state.sequences + self.plan.sizes.batch
@@ -192,7 +196,7 @@ class Trainer:
             batch_sha=data.sha,
         )
         log.write(record)
-        self.display.step(record)
+        self.display.log(record)
         self.trackers.log(self.state.step, record)
 
     def _between_steps(self, signals: Signals) -> None:
@@ -202,7 +206,7 @@ class Trainer:
         if self.checkpoints.is_due(step, self.plan.num_steps):
             self.checkpoints.save(self.state)
         if step < self.plan.num_steps and self._signal_received(signals):
-            self._leave(signals)
+            self._save_and_exit(signals)
         self._evaluate_if_due(signals)
 
     def _evaluate_if_due(self, signals: Signals) -> None:
@@ -233,9 +237,9 @@ class Trainer:
             self.engine.module.train()
             rng.restore(generators, self.process.device)
         if self.process.any(stopped):
-            self._leave(signals)
+            self._save_and_exit(signals)
 
-    def _leave(self, signals: Signals) -> None:
+    def _save_and_exit(self, signals: Signals) -> None:
         """Save a checkpoint and raise ``Interrupted``."""
         self.checkpoints.save(self.state)
         assert self._newest_checkpoint is not None

@@ -77,7 +77,7 @@ def test_recipes_studies_and_runs_are_completed(env: dict[str, str], tmp_path: P
     assert complete("loopkit validate wikitext_44m_raw wikitext_44m_n", env, tmp_path) == matching
     assert complete("loopkit reproduce read", env, tmp_path) == {"readout_blind_spot"}
     assert complete("loopkit eval --runs elsewhere f", env, tmp_path) == {"first"}
-    assert complete("loopkit report --root elsewhere first s", env, tmp_path) == {"second"}
+    assert complete("loopkit report --runs elsewhere first s", env, tmp_path) == {"second"}
     assert complete("loopkit audit --runs elsewhere s", env, tmp_path) == {"second"}
     assert complete("loopkit eval f", env, tmp_path) == set()
 

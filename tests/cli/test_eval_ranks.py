@@ -43,7 +43,7 @@ def test_ranks_get_the_command_line(started: list[tuple[list[str], int, str]]) -
     [
         (["yours"], "no run is named 'yours'; runs in runs: mine"),
         (["mine", "--depths", "0"], "depths start at 1"),
-        (["mine", "--set", "model.width=3"], "not changed"),
+        (["mine", "--set", "model.width=3"], "of a trained run can be set"),
     ],
 )
 def test_errors_are_reported_before_ranks_start(

@@ -84,7 +84,7 @@ def test_show_prints_values_and_origins() -> None:
 
 
 def test_validate_reports_all_problems(tmp_path: Path) -> None:
-    assert "2 recipes, no problem" in run("validate", "wikitext_44m_raw", "wikitext_44m_raw")
+    assert "2 recipes, no problems" in run("validate", "wikitext_44m_raw", "wikitext_44m_raw")
     bad = tmp_path / "bad.yaml"
     bad.write_text("loopkit: 2\nextends: wikitext_44m_raw\nmodle: {}\n")
     text = run("validate", str(bad), code=2)

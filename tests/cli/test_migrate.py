@@ -31,7 +31,7 @@ def test_files_are_rewritten_once(recipe: Path) -> None:
     result = CliRunner().invoke(main, ["migrate", str(recipe)])
     assert (result.exit_code, result.output) == (0, f"{recipe}: 4 lines changed\n")
     assert "truncate: 3" in recipe.read_text()
-    assert CliRunner().invoke(main, ["migrate", str(recipe)]).output == f"{recipe}: is in the present format\n"
+    assert CliRunner().invoke(main, ["migrate", str(recipe)]).output == f"{recipe}: is already in format 2\n"
     assert CliRunner().invoke(main, ["migrate", "--check", str(recipe)]).exit_code == 0
 
 

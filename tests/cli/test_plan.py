@@ -107,4 +107,4 @@ def test_an_unknown_gpu_is_described_by_options() -> None:
     assert result["cluster"]["machines"]["memory"] == 16e9
     assert result["cluster"]["machines"]["network"] == 12.5e9
     assert "add --flops or --gpu" in run(*words, "--memory", "16", code=2)
-    assert "--gpu tpu: not in the table" in run(*words, "--gpu", "tpu", code=2)
+    assert "--gpu tpu: unknown GPU" in run(*words, "--gpu", "tpu", code=2)

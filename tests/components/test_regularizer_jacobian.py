@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loopkit.components.regularizer import Regularizer
-from loopkit.components.regularizer.jacobian import JSRR, JacobianFrobenius, random_vector, stretch, unit
+from loopkit.components.regularizer.jacobian import JSRR, JacobianFrobenius, normalize, random_vector, squared_length
 from loopkit.loop import PAD, Batch, Loops, Trajectory
 from loopkit.model import LoopedModel
 from tests.model.tiny import batch, tiny
@@ -47,10 +47,10 @@ def test_value_and_gradient_equal_dense_jacobian(form: dict[str, Any], parts: di
     model, data = small(**parts), batch(2, 3)
     t = model.run(data, Loops.fixed(2))
     jsrr = JSRR(**form)
-    v = unit(random_vector(t, t.carried(2), 0), jsrr.scope)
+    v = normalize(random_vector(t, t.carried(2), 0), jsrr.scope)
     j = dense(t)
     w = (j if form["product"] == "jvp" else j.T) @ v.flatten()
-    exact = stretch(w.view_as(v), t, jsrr.scope)
+    exact = squared_length(w.view_as(v), t, jsrr.scope)
     value = jsrr(t)
     assert value.item() == pytest.approx(exact.item(), rel=1e-9)
     torch.testing.assert_close(gradients(model, value), gradients(model, exact), rtol=1e-6, atol=1e-9)
@@ -59,7 +59,7 @@ def test_value_and_gradient_equal_dense_jacobian(form: dict[str, Any], parts: di
 def test_power_iterations_approach_largest_singular_value() -> None:
     t = small().run(batch(1, 3), Loops.fixed(2))
     j = dense(t).detach()
-    v = unit(random_vector(t, t.carried(2), 0), "sample").flatten()
+    v = normalize(random_vector(t, t.carried(2), 0), "sample").flatten()
     for _ in range(2):
         v = j @ v / (j @ v).norm()
     assert JSRR(power_iterations=3)(t).item() == pytest.approx((j @ v).square().sum().item())
@@ -69,7 +69,7 @@ def test_power_iterations_approach_largest_singular_value() -> None:
 def test_which_products_carry_gradient(power_grad: str) -> None:
     model = small()
     t = model.run(batch(1, 3), Loops.fixed(2))
-    j, v = dense(t), unit(random_vector(t, t.carried(2), 0), "sample").flatten()
+    j, v = dense(t), normalize(random_vector(t, t.carried(2), 0), "sample").flatten()
     first = j @ v / (j @ v).norm()
     first = first.detach() if power_grad == "last" else first
     exact = gradients(model, (j @ first).square().sum())
@@ -158,4 +158,4 @@ def test_under_autocast() -> None:
 
 
 def test_zeros_have_no_direction() -> None:
-    assert unit(torch.zeros(2, 3, 4), "sample").tolist() == torch.zeros(2, 3, 4).tolist()
+    assert normalize(torch.zeros(2, 3, 4), "sample").tolist() == torch.zeros(2, 3, 4).tolist()

@@ -36,7 +36,9 @@ def test_a_process_measures_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpus_are_found_by_typed_name() -> None:
     assert find_gpu("h100").memory == 80e9
     assert find_gpu("rtx4090") == find_gpu("RTX 4090")
-    with pytest.raises(ValueError, match=r"--gpu tpu: not in the table; give --flops and --memory.* H100,"):
+    with pytest.raises(
+        ValueError, match=r"--gpu tpu: unknown GPU; known: .* H100,.* For others, give --flops and --memory"
+    ):
         find_gpu("tpu")
 
 

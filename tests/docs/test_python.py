@@ -107,7 +107,7 @@ def test_functions_and_commands_reject_equal_input(followed: tuple[Path, str], m
     monkeypatch.chdir(followed[0])
     with pytest.raises(UserError, match="already exists"):
         loopkit.train("wikitext_44m_raw", profiles=["smoke"], name="from_python")
-    with pytest.raises(UserError, match="can be measured otherwise"):
+    with pytest.raises(UserError, match="of a trained run can be set"):
         loopkit.evaluate("from_python", overrides=["model.width=8"])
     with pytest.raises(UserError, match="prompt is empty"):
         loopkit.generate("", "from_python")

@@ -78,7 +78,7 @@ def loopkit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_two_ranks_speak_with_one_voice(folder: Path) -> None:
     done = loopkit(folder, "train", "tiny.yaml", "--nproc", "2", "--name", "two")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("training: 8 steps of 8 sequences, 2 at a time on each of 2 ranks") == 1
+    assert done.stderr.count("training: 8 steps of 8 sequences, micro-batch 2 on each of 2 ranks") == 1
     assert done.stdout.count("run: runs/two") == 1
     assert len(read_metrics(RunFolder(folder / "runs" / "two").metrics)) == 8
 

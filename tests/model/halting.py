@@ -1,6 +1,6 @@
 """PonderNet with drawn stops and adaptive computation time, as a plugin would write them.
 
-Letters: K loops, B sequences, T tokens, D width.
+Dims: K loops, B sequences, T tokens, D width.
 """
 
 from __future__ import annotations

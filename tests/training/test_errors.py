@@ -57,4 +57,4 @@ def test_exit_codes_differ_and_messages_name_the_checkpoint() -> None:
     assert fault.exit_code == 3
     assert "step 12: the state of loop 3 is nan" in str(fault)
     assert "step-00000010" in str(fault)
-    assert "no checkpoint had been written" in str(NotFinite(1, "the loss is inf", None))
+    assert "no checkpoint was written" in str(NotFinite(1, "the loss is inf", None))

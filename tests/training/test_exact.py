@@ -46,7 +46,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, where: Any, method: str, call: int,
 @pytest.mark.parametrize(
     ("where", "method", "call", "signum", "step"),
     [
-        (Display, "step", 4, signal.SIGTERM, 4),  # after a step
+        (Display, "log", 4, signal.SIGTERM, 4),  # after a step
         (Engine, "next_micro_step", 3 * 4 + 2, signal.SIGINT, 4),  # during the fifth step, which is rolled back
         (Engine, "next_micro_step", 1, signal.SIGTERM, 0),  # before the first step
     ],
@@ -82,7 +82,7 @@ def test_drawn_loops_resume_exactly(recipe: Maker, tmp_path: Path, monkeypatch: 
     make = recipe(f"train.loops_per={per}", "train.backprop=2", "train.steps=5")
     fit(make, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        stop_at(patched, Display, "step", 2, signal.SIGTERM)
+        stop_at(patched, Display, "log", 2, signal.SIGTERM)
         with pytest.raises(Interrupted):
             fit(make, tmp_path / "halves")
     fit(make, tmp_path / "halves", resume=True)
@@ -95,7 +95,7 @@ def test_muon_resumes_exactly(recipe: Maker, tmp_path: Path, monkeypatch: pytest
     make = recipe("train.optimizer={type: muon, lr_scales: {embedding: 3}}", zero, "train.steps=5")
     fit(make, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        stop_at(patched, Display, "step", 2, signal.SIGTERM)
+        stop_at(patched, Display, "log", 2, signal.SIGTERM)
         with pytest.raises(Interrupted):
             fit(make, tmp_path / "halves")
     fit(make, tmp_path / "halves", resume=True)

@@ -21,7 +21,7 @@ def contract_markdown(contract: Contract) -> str:
         code(f"from {contract.module} import {contract.name}", "python"),
         body(contract.doc),
         *(f"**{name}.** {text}" for name, text in sections(contract.doc).items()),
-        f"Letters: {prose(contract.letters)}." if contract.letters else "",
+        f"Dims: {prose(contract.letters)}." if contract.letters else "",
         "### The constructor receives",
         table(("argument", "type", "meaning"), [(f"`{n}`", f"`{t}`", prose(text)) for n, t, text in contract.wiring])
         if contract.wiring

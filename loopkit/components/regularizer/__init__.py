@@ -1,4 +1,4 @@
-"""Extra losses over the trajectory: the contract. Letters: B sequences, T tokens, D width, S any further streams."""
+"""Extra losses over the trajectory: the contract. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 

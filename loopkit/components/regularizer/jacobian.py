@@ -3,7 +3,7 @@
 One random product does not measure the spectral radius: for a unit vector v of n random coordinates,
 E ||J v||² = ||J||_F² / n. The probe ``spectral`` measures the radius.
 
-Letters: B sequences, T tokens, D width, S any further streams.
+Dims: B sequences, T tokens, D width, S any further streams.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class JSRR(Regularizer):
     Args:
         weight: Its coefficient, >= 0.
         mix: convex gives (1 - weight) * supervised + weight * R, additive leaves the supervised part whole.
-        preset: What the three options below are where they are null. paper: jvp, sample, from the first step. code:
-            vjp, batch, from step 2000, as the released addition code has it.
+        preset: Defaults of product, scope and start_step. paper: jvp, sample, from the first step. code: vjp, batch,
+            from step 2000, as in the released code for addition.
         product: J v or v^T J: the same value on average, the latter cheaper.
         scope: What has unit length: each sequence's vector, the whole micro-batch's, or each token's.
         start_step: First optimizer step at which it counts.
-        power_iterations: Products in a row, each on the last one's direction; R is of the last.
+        power_iterations: Steps of the power iteration; R is taken at the last. 1 is the paper's penalty.
         power_grad: Which products carry gradient.
-        detach: Take the state as given, so that the gradient reaches parameters through the extra application alone.
+        detach: Treat the state as a constant: the gradient reaches parameters only through the extra application.
         dropout: Whether dropout acts in the extra application.
-        every: Count once in so many steps.
+        every: Compute it every N steps.
 
     Paper: STARS prints both mixes; its code is convex, and in its code padding takes part. Weights of 0.15 and more
     kept its addition experiment from learning.
@@ -90,37 +90,37 @@ class JSRR(Regularizer):
         return since >= 0 and since % self.every == 0
 
     def forward(self, t: Trajectory) -> Tensor:
-        with _recurrence(t, detach=self.detach, dropout=self.dropout) as (c, transposed):
-            v = unit(random_vector(t, c, 0), self.scope)
+        with _recurrence(t, detach=self.detach, dropout=self.dropout) as (c, vjp):
+            v = normalize(random_vector(t, c, 0), self.scope)
             if self.product == "jvp":
-                return self._of_jvp(t, v, transposed, _jvp(transposed, c, _real(t, c)))
+                return self._penalty_of_jvp(t, v, vjp, _build_jvp(vjp, c, _token_mask(t, c)))
             for _ in range(self.power_iterations - 1):
-                v = unit(transposed(v), self.scope)
+                v = normalize(vjp(v), self.scope)
                 v = v.detach() if self.power_grad == "last" else v
-            return stretch(transposed(v), t, self.scope)
+            return squared_length(vjp(v), t, self.scope)
 
-    def _of_jvp(self, t: Trajectory, v: Tensor, transposed: Product, forward: Product) -> Tensor:
-        """R of w_i = J v_{i-1}, v_i = w_i / ||w_i||, with its gradient put together from products J^T λ.
+    def _penalty_of_jvp(self, t: Trajectory, v: Tensor, vjp: Product, jvp: Product) -> Tensor:
+        """Compute R of w_i = J v_{i-1}, v_i = w_i / ||w_i||, with its gradient put together from products J^T λ.
 
         dR = sum_i <λ_i, dJ v_{i-1}>,  λ_n = dR / dw_n,  λ_{i-1} = (dv_{i-1} / dw_{i-1})^T J^T λ_i
 
-        So nothing is differentiated three times, nor forwards and then backwards: there torch's layer_norm has a
-        wrong gradient and says nothing, and softmax has none (torch 2.13).
+        So nothing is differentiated three times, nor forwards and then backwards: in torch 2.13, layer_norm then has a
+        wrong gradient without an error, and softmax has none.
         """
         vs, ws = [v], []
         for _ in range(self.power_iterations):
-            ws.append(forward(vs[-1]).requires_grad_())
-            vs.append(unit(ws[-1], self.scope).detach())
-        value = stretch(ws[-1], t, self.scope)
+            ws.append(jvp(vs[-1]).requires_grad_())
+            vs.append(normalize(ws[-1], self.scope).detach())
+        value = squared_length(ws[-1], t, self.scope)
         (adjoint,) = torch.autograd.grad(value, ws[-1])
         value = value.detach()
         for i in reversed(range(self.power_iterations)):
-            pulled = transposed(adjoint)
+            pulled = vjp(adjoint)
             change = (widen(pulled) * vs[i]).sum()
             value = value + change - change.detach()
             if i == 0 or self.power_grad == "last":
                 break
-            (adjoint,) = torch.autograd.grad(unit(ws[i - 1], self.scope), ws[i - 1], pulled.detach())
+            (adjoint,) = torch.autograd.grad(normalize(ws[i - 1], self.scope), ws[i - 1], pulled.detach())
         return value
 
 
@@ -135,7 +135,7 @@ class JacobianFrobenius(Regularizer):
     Args:
         weight: Coefficient of the penalty, dimensionless, >= 0.
         vectors: Random vectors of each sequence.
-        detach: Take the state as given, so that the gradient reaches parameters through the extra application alone.
+        detach: Treat the state as a constant: the gradient reaches parameters only through the extra application.
         dropout: Whether dropout acts in the extra application.
 
     Paper: Deep equilibrium models, which differentiate at the fixed point; here at the last state of the step.
@@ -148,9 +148,9 @@ class JacobianFrobenius(Regularizer):
         self.weight, self.vectors, self.detach, self.dropout = weight, vectors, detach, dropout
 
     def forward(self, t: Trajectory) -> Tensor:
-        with _recurrence(t, detach=self.detach, dropout=self.dropout) as (c, transposed):
-            size = _real(t, c).flatten(1).sum(1).clamp(min=1) * c[0, 0].numel()
-            squares = [_square(transposed(random_vector(t, c, number))) / size for number in range(self.vectors)]
+        with _recurrence(t, detach=self.detach, dropout=self.dropout) as (c, vjp):
+            size = _token_mask(t, c).flatten(1).sum(1).clamp(min=1) * c[0, 0].numel()
+            squares = [_square(vjp(random_vector(t, c, number))) / size for number in range(self.vectors)]
             return torch.stack(squares).mean()
 
 
@@ -159,34 +159,34 @@ Product = Callable[[Tensor], Tensor]
 
 @contextmanager
 def _recurrence(t: Trajectory, *, detach: bool, dropout: bool) -> Iterator[tuple[Tensor, Product]]:
-    """The state at which the recurrence is differentiated, and ``v -> v^T J`` there, which carries gradient."""
+    """Yield the state at which the recurrence is differentiated, and the product ``v -> v^T J`` with gradient."""
     with torch.enable_grad(), _training(t.model, bool(t.model.training and dropout)):
         c = t.carried(t.reached)
         c = c.detach().requires_grad_() if detach or not c.requires_grad else c
         after = t.step(c)
 
-        def transposed(v: Tensor) -> Tensor:
-            (found,) = torch.autograd.grad(after, c, v.to(after.dtype), create_graph=True)
-            return found
+        def vjp(v: Tensor) -> Tensor:
+            (grad,) = torch.autograd.grad(after, c, v.to(after.dtype), create_graph=True)
+            return grad
 
-        yield c, transposed
+        yield c, vjp
 
 
-def _jvp(transposed: Product, c: Tensor, real: Tensor) -> Product:
-    """``v -> J v`` without gradient: the derivative of ``u -> u^T J``, which is linear."""
+def _build_jvp(vjp: Product, c: Tensor, mask: Tensor) -> Product:
+    """Return the product ``v -> J v`` without gradient: the derivative of ``u -> u^T J``, which is linear."""
     u = torch.zeros_like(c).requires_grad_()
-    of_u = transposed(u)
+    of_u = vjp(u)
 
-    def forward(v: Tensor) -> Tensor:
-        (found,) = torch.autograd.grad(of_u, u, v.to(of_u.dtype), retain_graph=True)
-        return found.detach() * real
+    def jvp(v: Tensor) -> Tensor:
+        (grad,) = torch.autograd.grad(of_u, u, v.to(of_u.dtype), retain_graph=True)
+        return grad.detach() * mask
 
-    return forward
+    return jvp
 
 
 @contextmanager
 def _training(model: object, mode: bool) -> Iterator[None]:
-    """The model in training or evaluation mode for a while, each part back in its own afterwards."""
+    """Set the model to training or evaluation mode, and each part back to its own mode at the end."""
     before = [(part, part.training) for part in model.modules()] if isinstance(model, nn.Module) else []
     try:
         for part, was in before:
@@ -198,35 +198,35 @@ def _training(model: object, mode: bool) -> Iterator[None]:
 
 
 def random_vector(t: Trajectory, c: Tensor, number: int) -> Tensor:
-    """Standard normal numbers in the shape of the state, ``[B, T, *S, D]``, 0 at padding.
+    """Draw standard normal numbers in the shape of the state, ``[B, T, *S, D]``, 0 at padding.
 
     A function of seed, optimizer step, sample, position and ``number`` alone.
     """
-    return t.noise.fold(_STREAM).fold(number).normal(*c.shape[2:]).to(c.dtype) * _real(t, c)
+    return t.noise.fold(_STREAM).fold(number).normal(*c.shape[2:]).to(c.dtype) * _token_mask(t, c)
 
 
-def _real(t: Trajectory, c: Tensor) -> Tensor:
-    """1 at tokens, 0 at padding, ``[B, T]`` shaped to meet the state."""
+def _token_mask(t: Trajectory, c: Tensor) -> Tensor:
+    """Return 1 at tokens and 0 at padding, ``[B, T, 1, ...]``, to multiply the state."""
     return (t.batch.positions < PAD).to(c.dtype).view(*c.shape[:2], *(1,) * (c.dim() - 2))
 
 
-def unit(v: Tensor, scope: Scope) -> Tensor:
-    """Unit length over what ``scope`` says; zeros stay zeros."""
+def normalize(v: Tensor, scope: Scope) -> Tensor:
+    """Scale to unit length over the dimensions of ``scope``; zeros stay zeros."""
     if scope == "batch":
         return v / v.norm().clamp(min=_TINY)
     dims = tuple(range(1 if scope == "sample" else 2, v.dim()))
     return v / torch.linalg.vector_norm(v, dim=dims, keepdim=True).clamp(min=_TINY)
 
 
-def stretch(w: Tensor, t: Trajectory, scope: Scope) -> Tensor:
-    """Squared length of what became of unit vectors; the mean over sequences, or tokens, if they are of unit length."""
+def squared_length(w: Tensor, t: Trajectory, scope: Scope) -> Tensor:
+    """Return the squared length of the images of unit vectors, as a mean over the unit of ``scope``."""
     if scope == "batch":
         return widen(w).square().sum()
     if scope == "sample":
         return _square(w).mean()
-    return _square(w).sum() / _real(t, w).sum().clamp(min=1)
+    return _square(w).sum() / _token_mask(t, w).sum().clamp(min=1)
 
 
 def _square(w: Tensor) -> Tensor:
-    """Squared length of each sequence's vector, ``[B]``."""
+    """Return the squared length of each sequence's vector, ``[B]``."""
     return widen(w).square().flatten(1).sum(1)

@@ -1,4 +1,4 @@
-"""Regularizers of how far the state moves. Letters: B sequences, T tokens, D width, S any further streams."""
+"""Regularizers of how far the state moves. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regularizers of the state's scale. Letters: B sequences, T tokens, D width, S any further streams."""
+"""Regularizers of the state's scale. Dims: B sequences, T tokens, D width, S any further streams."""
 
 from __future__ import annotations
 

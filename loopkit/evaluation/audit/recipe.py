@@ -13,6 +13,7 @@ from loopkit.evaluation.audit.remedies import remedies
 from loopkit.evaluation.audit.scale import scale_of
 from loopkit.evaluation.audit.surrogate import surrogate
 from loopkit.evaluation.audit.update_geometry import MANY
+from loopkit.plural import plural
 from loopkit.recipe import Recipe
 
 
@@ -27,11 +28,15 @@ def audit_recipe(recipe: Recipe) -> Audit:
         scale = scale_of(subject, many=MANY)
         choices = remedies(recipe) if scale.verdict == "blind spot" else {}
     rows, length = subject.batch.tokens.shape
-    width = f"width {subject.model.width}{_original_width(subject.model.width, recipe.model.width)}"
+    model, max_loops = subject.model, recipe.train.schedule.build().bounds[1]
+    width = f"width {model.width}{_instead_of(model.width, recipe.model.width)}"
+    layers = f"{plural(model.core_layers, 'layer')} in the core"
+    layers += _instead_of(model.core_layers, recipe.model.core.options.get("layers"))
+    loops = f"{plural(subject.loops.total, 'loop')}{_instead_of(subject.loops.total, max_loops)}"
+    batch = f"{rows} x {length} random tokens"
     return Audit(
         subject=recipe.name,
-        measured_on=f"a surrogate at its first weights: {width}, "
-        f"{subject.model.layers} layers, {subject.loops.total} loops, {rows} x {length} random tokens, fp64",
+        measured_on=f"a surrogate at its first weights: {width}, {layers}, {loops}, {batch}, fp64",
         scale=scale,
         recurrence=Recurrence(),
         remedies=choices,
@@ -39,9 +44,9 @@ def audit_recipe(recipe: Recipe) -> Audit:
     )
 
 
-def _original_width(width: int, original: int) -> str:
-    """Describe the recipe's width, if the surrogate is narrower."""
-    return "" if width == original else f" instead of {original}"
+def _instead_of(size: int, original: object) -> str:
+    """Describe the recipe's size, if that of the surrogate differs."""
+    return "" if original is None or size == original else f" instead of {original}"
 
 
 def warn_of_blind_spot(recipe: Recipe) -> str | None:
@@ -59,8 +64,8 @@ def warn_of_blind_spot(recipe: Recipe) -> str | None:
     if verdict == "controlled":
         return None
     return (
-        "blind spot: no loss sees or holds the scale of the state, and every loop keeps it, so its norm may drift; "
-        "loopkit audit says what to change"
+        "blind spot: no loss depends on the state norm and no component bounds it, so the norm may drift; "
+        "run loopkit audit for remedies"
     )
 
 

@@ -1,6 +1,6 @@
 """A pass whose states are replaced by multiples of themselves, cut apart, so that a loss shows what it sees of each.
 
-Letters: B sequences, T tokens, D width, S any further streams.
+Dims: B sequences, T tokens, D width, S any further streams.
 """
 
 from __future__ import annotations

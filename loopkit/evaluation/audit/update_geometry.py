@@ -1,4 +1,4 @@
-"""What one loop does with the state's scale. Letters: N tokens, D channels of all streams."""
+"""What one loop does with the state's scale. Dims: N tokens, D channels of all streams."""
 
 from __future__ import annotations
 

@@ -10,24 +10,24 @@ from loopkit.registry.packages import MissingPackage, what_is_missing
 from loopkit.registry.schema import SectionRef, SlotMap
 
 
-def package_cautions(recipe: Recipe, *, besides: Collection[str] = ()) -> Iterator[str]:
-    """Yield key and remedy of each component with a missing package, except for kinds in ``besides``."""
+def package_cautions(recipe: Recipe, *, exclude: Collection[str] = ()) -> Iterator[str]:
+    """Yield key and remedy of each component with a missing package, except for kinds in ``exclude``."""
     for path, spec in recipe.specs.items():
-        if spec.kind not in besides and (what := what_is_missing(spec.schema)) is not None:
+        if spec.kind not in exclude and (what := what_is_missing(spec.schema)) is not None:
             yield f"{'.'.join(path)}: {what}{_without(path)}"
 
 
-def require_packages(recipe: Recipe, *, besides: Collection[str] = ()) -> None:
+def require_packages(recipe: Recipe, *, exclude: Collection[str] = ()) -> None:
     """Refuse to start a run that would fail when a component is first needed.
 
     Args:
         recipe: The resolved recipe.
-        besides: Kinds that are checked elsewhere.
+        exclude: Kinds that are checked elsewhere.
 
     Raises:
         MissingPackage: If a package is not installed, naming all that are not.
     """
-    if lines := list(package_cautions(recipe, besides=besides)):
+    if lines := list(package_cautions(recipe, exclude=exclude)):
         raise MissingPackage("\n".join(lines))
 
 

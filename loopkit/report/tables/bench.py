@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from loopkit.report.numbers import format_amount, format_bytes
-from loopkit.report.tables.layout import facts_table
+from loopkit.report.tables.layout import facts_table, format_micro_batch
 
 
 def bench_report(benchmark: Mapping[str, Any]) -> RenderableType:
@@ -27,7 +27,7 @@ def _facts(benchmark: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("on", f"{devices}, {benchmark['precision']}"),
         ("loops", f"{benchmark['loops']}, gradients through {benchmark['backprop']}"),
-        ("micro-batch", f"sequences: {benchmark['micro_batch']}; per step and device: {benchmark['accumulation']}"),
+        ("micro-batch", format_micro_batch(benchmark)),
         ("step", f"{seconds['median']:.3g} s (median; {seconds['min']:.3g} to {seconds['max']:.3g} s)"),
         ("speed", f"{benchmark['tokens_per_s']:,.0f} tokens/s"),
     ]

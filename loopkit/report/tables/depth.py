@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from loopkit.plural import plural
 from loopkit.recipe.depths import format_depths
 from loopkit.report.console import WIDTH
 from loopkit.report.numbers import format_amounts, format_count, format_losses, format_values
@@ -187,8 +188,8 @@ def _passes(result: Evaluation) -> str | None:
     read_as = {"depth": "each depth read as the last one", "trained": "depths read as in training"}[result["read_as"]]
     descriptions = {"one": "one pass for all depths", "one per depth": "one pass per depth"}
     passes = descriptions.get(result["passes"], f"{result['passes']} passes")
-    batches = f"{format_count(result['batches'])} batches of {format_count(result['batch'])}"
-    return f"{passes}, {read_as}; {format_count(result['core_calls'])} core calls in {batches}"
+    batches = f"{plural(result['batches'], 'batch')} of {format_count(result['batch'])}"
+    return f"{passes}, {read_as}; {plural(result['core_calls'], 'core call')} in {batches}"
 
 
 def _legend(result: Evaluation, columns: Sequence[Column]) -> RenderableType:

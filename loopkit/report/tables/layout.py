@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich import box
 from rich.padding import Padding
 from rich.table import Table
+
+from loopkit.plural import plural
 
 
 def ruled_table() -> Table:
@@ -17,6 +20,12 @@ def ruled_table() -> Table:
 def plain_table(gap: int = 2) -> Table:
     """Build an empty table without rules, its columns ``gap`` spaces apart."""
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
+
+
+def format_micro_batch(record: Mapping[str, Any]) -> str:
+    """Describe the micro-batches of a step on one device, from ``micro_batch`` and ``accumulation`` of a record."""
+    sequences = plural(record["micro_batch"], "sequence")
+    return f"{sequences}; {plural(record['accumulation'], 'micro-batch')} in a step on each device"
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from loopkit.report.numbers import format_amount, format_bytes, format_duration
 from loopkit.report.tables.cluster import cluster_report
-from loopkit.report.tables.layout import facts_table, plain_table
+from loopkit.report.tables.layout import facts_table, format_micro_batch, plain_table
 
 
 def plan_report(plan: Mapping[str, Any]) -> RenderableType:
@@ -33,6 +33,12 @@ def plan_report(plan: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def _format_loops(loops: Mapping[str, Any]) -> str:
+    if loops["min"] == loops["max"]:
+        return str(loops["max"])
+    return f"{loops['min']} to {loops['max']}, mean {loops['mean']:.3g}"
+
+
 def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     parameters, memory, loops = plan["parameters"], plan["memory_bytes"], plan["loops"]
     parts = ", ".join(f"{name} {count:,}" for name, count in parameters["parts"].items())
@@ -42,12 +48,12 @@ def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parameters", f"{parameters['unique']:,}, of which every loop uses {parameters['looped']:,}"),
         ("", parts),
         ("vocabulary", f"{plan['vocabulary']:,}"),
-        ("loops", f"{loops['min']} to {loops['max']}, mean {loops['mean']:.3g}"),
+        ("loops", _format_loops(loops)),
         (
             "training",
             f"{format_amount(plan['training_flops_per_token'], 'FLOP')} per token at the mean number of loops",
         ),
-        ("micro-batch", f"sequences: {plan['micro_batch']}; per step and device: {plan['accumulation']}"),
+        ("micro-batch", format_micro_batch(plan)),
         (
             "memory",
             f"{total} per device: {format_bytes(fixed)} for parameters, gradients and optimizer,",

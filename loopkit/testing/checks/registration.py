@@ -27,7 +27,7 @@ def signature(subject: ComponentUnderTest) -> None:
     positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
     if positional != schema.wiring:
         raise Violation(
-            "its wiring differ from its source text", f"{positional} at run time, {schema.wiring} in the source"
+            "its wiring differs from its source text", f"{positional} at run time, {schema.wiring} in the source"
         )
     keyword = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
     if list(keyword) != list(schema.options):

@@ -63,7 +63,7 @@ def check_same(saved: Mapping[str, Any], current: Mapping[str, Any], *, by_conte
     if refused := [change for change in changes if not _under(change.path, FREE + computed)]:
         lines = "\n".join(map(_format_change, refused))
         raise OtherRecipe(
-            "this is not the recipe that the run was made with:\n"
+            "the recipe differs from that of the run:\n"
             f"{lines}\n"
             "--resume accepts changes to steps, evaluation and trackers; "
             "give another experiment another name with --name"

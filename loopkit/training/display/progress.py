@@ -49,11 +49,11 @@ class Display:
             finally:
                 self._bar = None
 
-    def step(self, line: Mapping[str, Any]) -> None:
+    def log(self, line: Mapping[str, Any]) -> None:
         """Show a line of metrics."""
         if self.quiet:
             return
-        message = describe(line, self._pace.seconds_left(line["step"], self.num_steps))
+        message = format_log_line(line, self._pace.seconds_left(line["step"], self.num_steps))
         if self._bar is not None:
             self._bar.update(self._task, completed=line["step"], description=message)
         elif time.monotonic() - self._shown >= PLAIN_SECONDS or line["step"] == self.num_steps:
@@ -88,7 +88,7 @@ class Pace:
         return (now - self.first[1]) / steps * (num_steps - step) if steps > 0 else None
 
 
-def describe(line: Mapping[str, Any], seconds_left: float | None) -> str:
+def format_log_line(line: Mapping[str, Any], seconds_left: float | None) -> str:
     """Format a line of metrics: loss, loops, tokens/s, MFU, remaining time, memory."""
     fields = [
         f"loss {line['loss']:.4f}",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
+from loopkit.plural import plural
 from loopkit.recipe import format as recipe
 from loopkit.training.step.metrics import StepValues
 
@@ -168,6 +169,6 @@ class HealthMonitor:
         count = history.skips if event.action == "skip_step" else history.rewinds
         if limit is None or count < limit:
             return event
-        used = f"{count} steps in a row were skipped" if event.action == "skip_step" else f"{count} rewinds were made"
+        used = f"{plural(count, 'step')} skipped in a row" if event.action == "skip_step" else plural(count, "rewind")
         option = "max_skips" if event.action == "skip_step" else "max_rewinds"
-        return replace(event, action="stop", what=f"{event.what}, and {used} already (train.health.{option})")
+        return replace(event, action="stop", what=f"{event.what}, after {used} (train.health.{option})")

@@ -62,7 +62,7 @@ def test_validate_warns_of_missing_packages(recipe_path: Path) -> None:
         "pip install 'loopkit[track]', or leave it out with --set trackers.mine=false",
         "warning: model.readout: readout 'far' needs the packages no_such_module, nor_this_one, which are not "
         "installed: pip install 'far-away>=2'",
-        "1 recipe, no problem",
+        "1 recipe, no problems",
     ]
     report = json.loads(run("validate", str(recipe_path), "--json"))
     assert report["problems"] == []
@@ -92,7 +92,7 @@ def test_run_with_missing_packages_does_not_start(recipe_path: Path) -> None:
         train(recipe, folder=RunFolder(recipe_path.parent / "run"))
     assert not (recipe_path.parent / "run").exists()
     assert len(list(package_cautions(recipe))) == 2
-    require_packages(load_recipe(recipe_path, (), ["evaluate.tasks.math=false"]), besides=("tracker",))
+    require_packages(load_recipe(recipe_path, (), ["evaluate.tasks.math=false"]), exclude=("tracker",))
 
 
 def test_component_with_missing_packages_is_not_built(recipe_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_show_and_doctor_name_missing_packages() -> None:
     assert needs in run("show", "tracker/wandb")
     optional = json.loads(run("doctor", "--json"))["optional"]
     assert optional["math_verify"] == "not installed: pip install 'loopkit[eval]', for task/math"
-    assert set(optional) == {"math_verify", "tensorboard", "wandb", "trackio"}
+    assert set(optional) == {"math_verify", "tensorboard", "wandb", "trackio", "gguf", "xllamacpp"}

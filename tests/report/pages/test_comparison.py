@@ -173,7 +173,7 @@ def test_losses_against_tokens_and_flops(runs: list[RunFolder]) -> None:
 
 def test_command_writes_files_and_valid_json(runs: list[RunFolder], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["report", "long", "short", "--root", str(tmp_path), "--out", str(out)]
+    words = ["report", "long", "short", "--runs", str(tmp_path), "--out", str(out)]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     assert f"written: {out / 'comparison.html'}" in done.stdout
@@ -181,7 +181,7 @@ def test_command_writes_files_and_valid_json(runs: list[RunFolder], tmp_path: Pa
 
 
 def test_command_rejects_out_for_one_run(runs: list[RunFolder], tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["report", "long", "--root", str(tmp_path), "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(main, ["report", "long", "--runs", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert "two or more runs" in done.output
 

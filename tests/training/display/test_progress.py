@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from loopkit.training.display import progress
-from loopkit.training.display.progress import Display, clock, describe, si
+from loopkit.training.display.progress import Display, clock, format_log_line, si
 
 
 def line(step: int, **changed: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def shown(*, terminal: bool, quiet: bool = False, steps: int = 3) -> str:
     with display.running(steps):
         display.say("a [note]")
         for step in range(1, steps + 1):
-            display.step(line(step))
+            display.log(line(step))
     return out.getvalue()
 
 
@@ -55,8 +55,8 @@ def test_other_ranks_are_silent() -> None:
 
 
 def test_unknown_values_are_omitted() -> None:
-    assert describe(line(1, mfu=None), None) == "loss 3.2500  loops 4  12.3k tok/s  mem 2.0 GiB"
-    assert "eta 1:01:01" in describe(line(1), 3661)
+    assert format_log_line(line(1, mfu=None), None) == "loss 3.2500  loops 4  12.3k tok/s  mem 2.0 GiB"
+    assert "eta 1:01:01" in format_log_line(line(1), 3661)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3600, "1:00:00")])

@@ -135,7 +135,7 @@ def test_skipped_step_changes_nothing(
 def test_state_limit_event_is_skipped_on_every_stage(recipe: Maker, tmp_path: Path) -> None:
     for stage in (0, 1, 2, 3):
         rule = "train.health.state_norm={limit: 1e-9, action: skip_step}"
-        with pytest.raises(Unhealthy, match="2 steps in a row were skipped already") as stopped:
+        with pytest.raises(Unhealthy, match="after 2 steps skipped in a row") as stopped:
             fit(
                 recipe(rule, "train.health.max_skips=2", "train.checkpoint.every=1", STAGE.format(stage)),
                 tmp_path / f"{stage}",
@@ -175,7 +175,7 @@ def test_rewind_uses_new_data_and_survives_kill(
 
 def test_rewinds_are_limited(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     poison(monkeypatch, *range(32, 10_000))
-    with pytest.raises(NotFinite, match="2 rewinds were made already") as stopped:
+    with pytest.raises(NotFinite, match="after 2 rewinds") as stopped:
         fit(recipe("train.health={not_finite: rewind, max_rewinds: 2}"), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     assert stopped.value.checkpoint == folder.checkpoint(3)
