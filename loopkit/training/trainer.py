@@ -101,9 +101,7 @@ class Trainer:
         metrics = StepMetrics(shift=draw.per == "sequence")
         if data.scored == 0:
             sequences = plural(sizes.batch, "sequence")
-            raise UserError(
-                f"step {step + 1}: no token of its {sequences} is scored; raise data.length"
-            )
+            raise UserError(f"step {step + 1}: no token of its {sequences} is scored; raise data.length")
         for micro_step, batch in enumerate(data.batches()):
             loops = draw.loops(sizes, self.process.rank, micro_step)
             counts = Counts.of(batch, loops)

@@ -166,14 +166,38 @@ class SpectralRadiusFinding:
 
 
 @dataclass(frozen=True)
+class Settling:
+    """How the state moves over many loops.
+
+    Args:
+        kind: ``settling``: the distance between successive states shrinks exponentially, so there is a fixed point.
+            ``marginal``: it shrinks more slowly or not at all, and the norm stays bounded, as in a cycle. ``drifting``:
+            the norm grows without bound.
+        loops: Loops that were run.
+        rate: Factor per loop of an exponential fitted to the distances, below 1 if they shrink; None if the state is at
+            rest or not finite.
+        power: Exponent of a power law k^power fitted to the distances; None as for ``rate``.
+        growth: Exponent of a power law fitted to the norm; None if the state is not finite.
+    """
+
+    kind: Literal["settling", "marginal", "drifting"]
+    loops: int
+    rate: float | None = None
+    power: float | None = None
+    growth: float | None = None
+
+
+@dataclass(frozen=True)
 class Recurrence:
     """The second verdict and its figures.
 
     Args:
         radii: One for each depth; empty before training.
+        settling: Path of the state over many loops; None before training, or if the model runs too few loops.
     """
 
     radii: list[SpectralRadiusFinding] = field(default_factory=list)
+    settling: Settling | None = None
 
     @property
     def verdict(self) -> Literal["stable", "unstable", "unknown until trained"]:
@@ -184,9 +208,12 @@ class Recurrence:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict and every figure."""
-        return {"verdict": self.verdict} | (
-            {"spectral_radius": [asdict(radius) for radius in self.radii]} if self.radii else {}
-        )
+        record: dict[str, Any] = {"verdict": self.verdict}
+        if self.radii:
+            record["spectral_radius"] = [asdict(radius) for radius in self.radii]
+        if self.settling is not None:
+            record["settling"] = asdict(self.settling)
+        return record
 
 
 @dataclass(frozen=True)

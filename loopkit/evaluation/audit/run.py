@@ -12,6 +12,7 @@ from loopkit.evaluation.audit.findings import Audit, Recurrence
 from loopkit.evaluation.audit.input_path import reads_input
 from loopkit.evaluation.audit.remedies import remedies
 from loopkit.evaluation.audit.scale import scale_of
+from loopkit.evaluation.audit.settling import measure_settling
 from loopkit.evaluation.audit.stability import radii
 from loopkit.evaluation.audit.subject import AuditSubject
 from loopkit.evaluation.audit.update_geometry import MANY
@@ -50,7 +51,7 @@ def audit_run(
     opened = open_run(run, step=step, plugins=plugins, device=device, root=root)
     batch = _batch(opened, cache).to(next(opened.model.parameters()).device)
     depths = trained_depths(opened.trained, opened.model.max_depth)
-    recurrence = Recurrence(radii(opened.model, batch, depths))
+    recurrence = Recurrence(radii(opened.model, batch, depths), measure_settling(opened.model, batch, LOOPS))
     subject = AuditSubject.of(opened.model, opened.recipe, batch, LOOPS)
     scale = scale_of(subject, many=MANY)
     rows, length = batch.tokens.shape

@@ -33,7 +33,8 @@ def audit_report(audit: Audit) -> RenderableType:
         reason = {"used": "no: the logits do not depend on the tokens"}
         parts += [_verdict("input", "dead path"), term_list(reason, _TERM_WIDTH), ""]
     parts += [_verdict("scale", scale["verdict"]), term_list(scale_reasons(scale), _TERM_WIDTH), ""]
-    parts += [_verdict("recurrence", recurrence["verdict"]), term_list(dict(_radii(recurrence)), _TERM_WIDTH), ""]
+    reasons = dict(_radii(recurrence)) | dict(_settling(recurrence))
+    parts += [_verdict("recurrence", recurrence["verdict"]), term_list(reasons, _TERM_WIDTH), ""]
     parts += [_values_table(scale), ""]
     parts.append(term_list({"what to change": what_to_change(audit), "measured on": audit["measured_on"]}))
     parts += [term_list({"note": note}, _TERM_WIDTH) for note in audit["notes"]]
@@ -91,6 +92,23 @@ def _radii(recurrence: Audit) -> Iterator[tuple[str, str]]:
             f"after loop {radius['depth']}",
             f"spectral radius {radius['max']:.3f} at most, {radius['mean']:.3f} on average over sequences{margin}",
         )
+
+
+def _settling(recurrence: Audit) -> Iterator[tuple[str, str]]:
+    """Describe the path of the state over many loops; older audits lack it."""
+    if (path := recurrence.get("settling")) is None:
+        return
+    rate, power, growth = (path[name] for name in ("rate", "power", "growth"))
+    distance = "the distance between successive states"
+    if path["kind"] == "settling":
+        meaning = (
+            "the state comes to rest" if rate is None else f"{distance} shrinks by a factor of {rate:.3f} per loop"
+        )
+    elif path["kind"] == "marginal":
+        meaning = f"{distance} changes as (loop)^{power:.2f}, and the norm stays bounded"
+    else:
+        meaning = "the state is not finite" if growth is None else f"its norm grows as (loop)^{growth:.2f}"
+    yield f"over {path['loops']} loops", f"{path['kind']}: {meaning}"
 
 
 def what_to_change(audit: Audit) -> str:
