@@ -169,6 +169,8 @@ def generate(
     max_tokens: int = 256,
     temperature: float = 0.0,
     top_p: float = 1.0,
+    top_k: int | None = None,
+    min_p: float = 0.0,
     seed: int = 0,
     stop: Sequence[str] = (),
     step: int | None = None,
@@ -182,9 +184,11 @@ def generate(
         prompts: One prompt, or several, which form one batch.
         run: Its folder or name; None takes the newest.
         depth: Number of loops; None takes the most trained.
-        max_tokens: Most tokens of each completion.
-        temperature: 0 takes the most likely token.
+        max_tokens: Maximum number of new tokens.
+        temperature: Sampling temperature; 0 is greedy.
         top_p: Sample from the most likely tokens that together reach this probability.
+        top_k: Sample from this many most likely tokens.
+        min_p: Sample from tokens at least this share as likely as the most likely one.
         seed: Seed of sampling, and of a random start.
         stop: Strings that end a completion.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
@@ -206,7 +210,7 @@ def generate(
     texts = [prompts] if isinstance(prompts, str) else list(prompts)
     if not all(texts):
         raise UserError("a prompt is empty; give each prompt a text")
-    sampling = Sampling(temperature, top_p, seed)
+    sampling = Sampling(temperature, top_p, seed, top_k, min_p)
     opened = open_run(run, step=step, device=device, root=Path(runs))
     with evaluation_mode(opened.model, dtype or opened.recipe.train.precision):
         return complete(

@@ -21,6 +21,7 @@ from loopkit.cli.options import (
     step_option,
 )
 from loopkit.errors import UserError
+from loopkit.plural import plural
 
 if TYPE_CHECKING:
     from loopkit.evaluation.trained_run import TrainedRun
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
 @click.command("generate")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--prompt", "prompts", multiple=True, help="Text to continue; may repeat.  [default: standard input]")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='Prompts, one JSON string or {"prompt": "text"} on a line; needs --out.',
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="JSONL file of the completions of --file; an interrupted one is continued.",
+)
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Prompts of --file in one batch."
+)
 @click.option("--depth", type=click.IntRange(min=1), help="Number of loops.  [default: the most trained]")
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Maximum number of new tokens."
@@ -45,6 +59,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Nucleus sampling: smallest set of tokens with this total probability.",
 )
+@click.option("--top-k", type=click.IntRange(min=1), help="Sample from this many most likely tokens.")
+@click.option(
+    "--min-p",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Sample from tokens at least this share as likely as the most likely one.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling and of a random initial state.")
 @click.option("--stop", multiple=True, help="String that ends a completion; may repeat.")
 @click.option("--chat", is_flag=True, help="Format the prompt as a user's turn of a conversation.")
@@ -58,10 +80,15 @@ if TYPE_CHECKING:
 def command(
     run: str | None,
     prompts: tuple[str, ...],
+    file: Path | None,
+    out: Path | None,
+    batch: int,
     depth: int | None,
     max_tokens: int,
     temperature: float,
     top_p: float,
+    top_k: int | None,
+    min_p: float,
     seed: int,
     stop: tuple[str, ...],
     chat: bool,
@@ -80,7 +107,14 @@ def command(
     """
     if system is not None and not chat:
         raise UserError("--system applies only to a conversation; add --chat")
-    inputs = prompts or (sys.stdin.read().removesuffix("\n"),)
+    if (file is None) != (out is None) or (file is not None and prompts):
+        raise UserError("--file and --out belong together, and replace --prompt")
+    if file is not None:
+        from loopkit.inference.prompt_file import read_prompts
+
+        inputs = tuple(read_prompts(file))
+    else:
+        inputs = prompts or (sys.stdin.read().removesuffix("\n"),)
     if not all(inputs):
         raise UserError("the prompt is empty; give --prompt TEXT or text on standard input")
 
@@ -100,9 +134,11 @@ def command(
     stops = (*stop, CLOSE) if chat else stop
     precision = dtype or opened.recipe.train.precision
     stream = not as_json and len(texts) == 1 and sys.stdout.isatty()
-    completions = _complete(
-        opened, texts, depth, max_tokens, stops, Sampling(temperature, top_p, seed), precision, stream
-    )
+    sampling = Sampling(temperature, top_p, seed, top_k, min_p)
+    if out is not None:
+        _complete_file(opened, texts, out, batch, depth, max_tokens, stops, sampling, precision)
+        return
+    completions = _complete(opened, texts, depth, max_tokens, stops, sampling, precision, stream)
     if as_json:
         records = [
             {"prompt": prompt, "text": item.text, "num_tokens": item.num_tokens, "finished": item.finished}
@@ -119,6 +155,50 @@ def _conversation(text: str, system: str | None) -> str:
 
     instruction = REASONING_SYSTEM if system is None else system
     return chatml([*([("system", instruction)] if instruction else []), ("user", text.strip())], open_turn=True)
+
+
+def _complete_file(
+    opened: TrainedRun,
+    prompts: Sequence[str],
+    out: Path,
+    batch: int,
+    depth: int,
+    max_tokens: int,
+    stop: Sequence[str],
+    sampling: Sampling,
+    dtype: str,
+) -> None:
+    """Complete prompts in batches, and append each completion to a file as soon as it ends."""
+    from dataclasses import asdict
+    from time import perf_counter
+
+    from loopkit.evaluation.context import evaluation_mode
+    from loopkit.inference import complete
+    from loopkit.inference.prompt_file import CompletionLog
+
+    settings = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth, "dtype": dtype}
+    settings |= {"max_tokens": max_tokens, "stop": list(stop), **asdict(sampling)}
+    tokens, start = 0, perf_counter()
+    with CompletionLog(out, prompts, settings) as log, evaluation_mode(opened.model, dtype):  # type: ignore[arg-type]
+        missing = log.missing
+        if done := len(prompts) - len(missing):
+            click.echo(f"{plural(done, 'completion')} in {out} already", err=True)
+        for first in range(0, len(missing), batch):
+            indices = missing[first : first + batch]
+            completions = complete(
+                opened.model,
+                opened.tokenizer,
+                [prompts[index] for index in indices],
+                depth=depth,
+                max_tokens=max_tokens,
+                stop=stop,
+                sampling=sampling,
+                done=lambda number, completed, indices=indices: log.add(indices[number], completed),  # type: ignore[misc]
+            )
+            tokens += sum(completed.num_tokens for completed in completions)
+    speed = tokens / (perf_counter() - start)
+    click.echo(f"{plural(len(missing), 'completion')}, {plural(tokens, 'token')} at {speed:,.0f} tokens/s", err=True)
+    click.echo(f"written: {out}")
 
 
 def _complete(

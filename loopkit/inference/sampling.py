@@ -28,6 +28,10 @@ class Sampling:
         temperature: Divides the logits, >= 0; 0 selects the most likely token.
         top_p: Draw from the smallest set of most likely tokens whose probability reaches this, 0 < top_p <= 1.
         seed: Of the draws, and of a random start of the loop.
+        top_k: Draw from this many most likely tokens, >= 1; None: all.
+        min_p: Draw from tokens at least this share as likely as the most likely one, 0 to 1.
+
+    A token must satisfy all three limits.
 
     Raises:
         UserError: If a number is out of its range.
@@ -36,12 +40,18 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    top_k: int | None = None
+    min_p: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise UserError(f"temperature must be at least 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top_k must be at least 1, not {self.top_k}")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p must be 0 to 1, not {self.min_p}")
 
     def choose(self, logits: Tensor, sample: Tensor, positions: Tensor) -> Tensor:
         """Choose the next token of each sequence.
@@ -58,7 +68,10 @@ class Sampling:
             return logits.argmax(dim=-1)
         probability, order = (logits.double() / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
         before = probability.cumsum(dim=-1) - probability  # total probability of the more likely tokens
-        nucleus = probability.where(before < self.top_p, 0.0)
+        allowed = (before < self.top_p) & (probability >= self.min_p * probability[:, :1])
+        if self.top_k is not None:
+            allowed[:, self.top_k :] = False
+        nucleus = probability.where(allowed, 0.0)
         noise = Noise(self.seed, 0, sample=sample, positions=positions[:, None]).fold(_STREAM)
         target = noise.uniform()[:, 0, None] * nucleus.sum(dim=-1, keepdim=True)
         index = (nucleus.cumsum(dim=-1) <= target).sum(dim=-1)

@@ -65,3 +65,33 @@ def test_user_errors_have_a_message(generate: Generate) -> None:
     assert "the prompt is empty" in generate("tiny", text="", code=2)
     assert "add --chat" in generate("tiny", "--prompt", "a", "--system", "b", code=2)
     assert "nowhere" in generate("nowhere", "--prompt", "a", code=2)
+
+
+def test_file_of_prompts_is_continued(generate: Generate, tmp_path: Path) -> None:
+    """Completions equal those of single prompts; a file that was cut off is completed, and a complete one is kept."""
+    prompts = ["The 3rd", "line of a", "says 4", "short"]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    words = ("--file", str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out.jsonl"), "--batch", "3")
+    assert "4 completions, " in generate(*words)
+    lines = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
+    written = {record["index"]: record for record in map(json.loads, lines)}
+    expected = records(generate(*(word for prompt in prompts for word in ("--prompt", prompt)), "--json"))
+    for index, record in enumerate(expected):
+        assert {key: written[index][key] for key in record} == record
+        assert (written[index]["depth"], written[index]["top_k"]) == (4, None)
+    (tmp_path / "out.jsonl").write_text("".join(lines[:2]) + lines[2][:9])
+    assert "2 completions in" in generate(*words)
+    assert sorted((tmp_path / "out.jsonl").read_text().splitlines(keepends=True)) == sorted(lines)
+    assert "0 completions, 0 tokens" in generate(*words)
+    assert "completion of other settings" in generate(*words, "--depth", "2", code=2)
+
+
+@pytest.mark.parametrize("words", [("--file", "a"), ("--out", "b"), ("--file", "a", "--out", "b", "--prompt", "c")])
+def test_file_and_out_belong_together(generate: Generate, words: tuple[str, ...]) -> None:
+    assert "--file and --out belong together" in generate(*words, code=2)
+
+
+def test_top_k_of_one_is_greedy(generate: Generate) -> None:
+    greedy = generate("--prompt", "The")
+    assert generate("--prompt", "The", "--temperature", "2", "--top-k", "1") == greedy
+    assert generate("--prompt", "The", "--temperature", "2", "--min-p", "1") == greedy

@@ -32,6 +32,29 @@ def test_top_p_keeps_the_smallest_sufficient_set(top_p: float, inside: list[int]
     assert shares[[token for token in range(5) if token not in inside]].sum() == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "inside"),
+    [
+        ({"top_k": 1}, [1]),
+        ({"top_k": 3}, [0, 1, 3]),
+        ({"top_k": 9}, [0, 1, 2, 3, 4]),
+        ({"min_p": 0.3}, [1, 3]),
+        ({"min_p": 0.2}, [0, 1, 3]),
+        ({"min_p": 1.0}, [1]),
+        ({"top_k": 3, "min_p": 0.3}, [1, 3]),
+        ({"top_k": 2, "top_p": 0.5}, [1]),
+    ],
+)
+def test_top_k_and_min_p_keep_the_likeliest(options: dict[str, float], inside: list[int]) -> None:
+    """Relative to the most likely token, the others have 0.37, 0.22, 0.14 and 0.05."""
+    p = LOGITS[0].softmax(0)
+    chosen = torch.zeros(5)
+    chosen[inside] = p[inside]
+    shares = draw(Sampling(temperature=1.0, **options))  # type: ignore[arg-type]
+    assert (shares - chosen / chosen.sum()).abs().max() < 0.012
+    assert shares[[token for token in range(5) if token not in inside]].sum() == 0
+
+
 def test_zero_temperature_takes_the_likeliest() -> None:
     assert draw(Sampling(), 10).tolist() == [0, 1, 0, 0, 0]
 
@@ -57,6 +80,8 @@ def test_draws_depend_on_seed_sample_and_position() -> None:
         ({"temperature": float("nan")}, "temperature"),
         ({"top_p": 0.0}, "top_p must be above 0"),
         ({"top_p": 1.1}, "at most 1"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"min_p": 1.5}, "min_p must be 0 to 1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
