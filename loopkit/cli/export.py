@@ -8,6 +8,7 @@ import click
 
 from loopkit.cli.completion import complete_run
 from loopkit.cli.options import json_option, plugin_files_option, runs_option, show_checkpoint_warnings, step_option
+from loopkit.plural import plural
 
 
 @click.command("export")
@@ -101,5 +102,5 @@ def _export_gguf(
         return
     for note in result.notes:
         click.echo(f"note: {note}", err=True)
-    click.echo(f"nanbeige, {result.loops} loops, {dtype or 'fp32'}: step {result.step}")
+    click.echo(f"nanbeige, {plural(result.loops, 'loop')}, {dtype or 'fp32'}: step {result.step}")
     click.echo(f"written: {out}")

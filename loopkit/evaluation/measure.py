@@ -23,6 +23,7 @@ from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDe
 from loopkit.evaluation.settings import EvaluationSettings, generates
 from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.evaluation.timing import tokens_per_s
+from loopkit.plural import plural
 from loopkit.recipe.depths import check_depths, parse_depths
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class _Measurements:
         if self.scoring.words_are is not None:
             units["words"] = self.scoring.words_are
         if self.throughput:
-            what = f"each depth run alone and scored on {timed_batches} batches, median of 3, no cache"
+            what = f"each depth run alone and scored on {plural(timed_batches, 'batch')}, median of 3, no cache"
             units["tokens_per_s"] = f"tokens per second, {what}"
         return units
 

@@ -120,7 +120,9 @@ def build_training(
     steps = train.num_steps(len(examples), data.length)
     assert steps is not None, "a resolved recipe has one of epochs, steps and tokens"
     if resume_point is not None and resume_point.state.step > steps:
-        raise UserError(f"the run has already done {resume_point.state.step} steps, not {steps}; raise train.steps")
+        raise UserError(
+            f"the run has already done {plural(resume_point.state.step, 'step')}, not {steps}; raise train.steps"
+        )
     new = resume_point is None and train.start_from is None
     model = build_model(
         recipe.model,

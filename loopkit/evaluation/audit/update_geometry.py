@@ -24,7 +24,7 @@ def motion(subject: AuditSubject, *, many: int = 0) -> Motion | None:
 
     Args:
         subject: What is audited.
-        many: Also follow the state over so many loops; 0 does not.
+        many: Also follow the state over this many loops, if not 0.
 
     Returns:
         ``None`` where there is no second loop.

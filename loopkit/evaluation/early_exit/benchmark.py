@@ -19,6 +19,7 @@ from loopkit.evaluation.early_exit.slices import build_slices, count_tokens
 from loopkit.evaluation.early_exit.timing import Contender, dynamic, fixed, race
 from loopkit.evaluation.result import ModelSource, TrainedDepths, build_row
 from loopkit.evaluation.settings import ExitBenchmarkSettings
+from loopkit.plural import plural
 from loopkit.recipe.depths import check_depths
 from loopkit.runs.provenance import machine, now
 
@@ -141,8 +142,8 @@ def _notes(model: LoopedModel, choices: Mapping[str, Choice], depths: Mapping[st
         stops = depth_N.unique().tolist()
         if len(stops) == 1 and choices[name].chosen.threshold != NEVER:
             notes.append(
-                f"{name}: all {len(depth_N)} sequences stop after loop {stops[0]}, so the exit acts as a fixed depth "
-                f"of {stops[0]}; try another exit or a larger tolerance"
+                f"{name}: of {plural(len(depth_N), 'sequence')}, all stop after loop {stops[0]}, so the exit acts as a "
+                f"fixed depth of {stops[0]}; try another exit or a larger tolerance"
             )
     if not model.depth_free:
         notes.append(

@@ -11,6 +11,7 @@ import torch
 from loopkit.errors import UserError
 from loopkit.evaluation.context import get_split
 from loopkit.loop import PAD, Batch
+from loopkit.plural import plural
 
 if TYPE_CHECKING:
     from loopkit.data import Prepared, Scoring
@@ -96,7 +97,7 @@ def _count(available: int, requested: int | None, where: str) -> int:
     if count < 1:
         raise UserError(f"an early-exit benchmark needs at least one sequence, not {count}")
     if count > available:
-        raise UserError(f"{where} contains {available:,} sequences, not {count:,}; request fewer or add text")
+        raise UserError(f"{where} contains {plural(available, 'sequence')}, not {count:,}; request fewer or add text")
     return count
 
 

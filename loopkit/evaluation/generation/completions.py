@@ -19,6 +19,7 @@ from loopkit.evaluation.generation.completion_file import CompletionFile, comple
 from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.inference import Completed, complete, max_positions
 from loopkit.inference.complete import encode_prompts
+from loopkit.plural import plural
 from loopkit.registry import Spec
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ def build_generation_tasks(tasks: Mapping[str, Task], tokenizer: Tokenizer, mode
         lengths = [len(ids) for ids in encode_prompts(tokenizer, [request.prompt for request in requests])]
         if limit is not None and (too_long := [length for length in lengths if length >= limit]):
             raise UserError(
-                f"task {name}: {len(too_long)} of {len(lengths)} prompts do not fit: the longest has {max(lengths)} "
-                f"tokens, and the model has {limit} positions for prompt and completion. Train with a longer "
-                "data.length, or with a model.position without a limit"
+                f"task {name}: {len(too_long)} of {plural(len(lengths), 'prompt')} too long. The longest has "
+                f"{plural(max(lengths), 'token')}, and the model has {limit} positions for prompt and completion. "
+                "Train with a longer data.length, or with a model.position without a limit"
             )
         result.append(GenerationTask(name, task, requests, lengths))
     return result

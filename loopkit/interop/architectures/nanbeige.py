@@ -15,6 +15,7 @@ from loopkit.interop.architectures import Form, ParsedConfig
 from loopkit.interop.architectures.decoder import decoder_weight_map, read_decoder, rotary_buffer, write_decoder
 from loopkit.interop.config import Config
 from loopkit.interop.weight_map import Buffer, Shape, WeightMap
+from loopkit.plural import plural
 
 NORMS = {
     "input_layernorm": "around_attention.norm",
@@ -97,6 +98,7 @@ def _check_loop_weights(config: Config, loops: int) -> None:
     weights = config.get("loop_loss_weights") or []
     if weights and len(weights) + 1 != loops:
         config.reject(
-            f"loop_loss_weights has {len(weights)} values, for which the published code runs {len(weights) + 1} loops, "
-            f"but num_loops is {loops}, which other engines run. Make them agree, or empty loop_loss_weights"
+            f"loop_loss_weights has {plural(len(weights), 'value')}, for which the published code runs "
+            f"{len(weights) + 1} loops, but num_loops is {loops}, which other engines run. Make them agree, or empty "
+            "loop_loss_weights"
         )

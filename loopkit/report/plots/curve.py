@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit.plural import plural
 from loopkit.report.plots.style import figure_of, line_style, logarithmic, save, style, title
 from loopkit.report.plots.training import histogram, loop_counts, smooth
 
@@ -65,7 +66,7 @@ def draw_curves(curves: Mapping[str, Json], name: str) -> Figure:
         panels[0].legend(loc="upper right")
     if len(counts) > 1:
         histogram(panels[1], counts)
-    constant = f"; {next(iter(counts))} loops in every step" if len(counts) == 1 else ""
+    constant = f"; {plural(int(next(iter(counts))), 'loop')} in every step" if len(counts) == 1 else ""
     title(figure, f"{name}: training", f"means over neighbouring steps, regularizers included{constant}")
     return figure
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopkit.errors import UserError
+from loopkit.plural import plural
 from loopkit.report.numbers import format_amount, format_value
 from loopkit.report.plots.style import INK, PAPER, SOFT, annotate_empty, figure_of, line_style, save, style, title
 
@@ -138,7 +139,7 @@ def _format_conditions(benchmarks: Benchmarks) -> str:
     if differing := differences(list(benchmarks.values())):
         return f"not comparable, {', '.join(differing)} differ"
     device = f"cpu ({first['machine']['cores']} cores)" if first["device"] == "cpu" else first["device"]
-    size = f"{first['timed']['sequences']} sequences of {first['window']}"
+    size = f"{plural(first['timed']['sequences'], 'sequence')} of {first['window']}"
     return f"{first['dtype']}, batch {first['batch']}, {size}, {device}"
 
 
@@ -158,7 +159,9 @@ def _slice(benchmark: Mapping[str, Any]) -> tuple[Any, ...]:
 def _describe(benchmarks: Benchmarks) -> str:
     runs = []
     for name, benchmark in benchmarks.items():
-        points = [f"{_point(row)} with {row['depth']} loops" for row in benchmark["frontier"] if "token_ppl" in row]
+        points = [
+            f"{_point(row)} with {plural(row['depth'], 'loop')}" for row in benchmark["frontier"] if "token_ppl" in row
+        ]
         points += [f"{_point(row)} with {exit}" for exit, row in benchmark["exits"].items() if "token_ppl" in row]
         runs.append(f"{name}: " + ", ".join(points))
     return "Token perplexity against measured speed. " + "; ".join(runs)

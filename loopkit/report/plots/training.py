@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopkit.errors import UserError
+from loopkit.plural import plural
 from loopkit.report.numbers import format_amount, format_value
 from loopkit.report.plots.style import COLOURS, figure_of, logarithmic, loop_colours, save, style, title
 from loopkit.report.row import select_depths
@@ -80,7 +81,7 @@ def loop_counts(lines: Iterable[Mapping[str, Any]]) -> Counter[int]:
 def _subtitle(lines: Sequence[Mapping[str, Any]], counts: Counter[int]) -> str:
     parts = [f"{lines[-1]['step']:,} optimizer steps", f"{format_amount(lines[-1]['tokens'])} tokens"]
     if len(counts) == 1:
-        parts.append(f"{next(iter(counts))} loops in every step")
+        parts.append(f"{plural(int(next(iter(counts))), 'loop')} in every step")
     return ", ".join(parts)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from loopkit.plural import plural
 from loopkit.report.numbers import format_value
 from loopkit.report.pages.markdown import table as markdown_table
 from loopkit.report.row import NOT_FINITE, is_not_finite, value_at
@@ -116,7 +117,7 @@ def radii_markdown(results: Mapping[str, Any]) -> str:
     depths = sorted({depth for row in rows.values() for depth in row})
     if not depths:
         return ""
-    heading = ("largest spectral radius after", *(f"{depth} loops" for depth in depths))
+    heading = ("largest spectral radius after", *(plural(int(depth), "loop") for depth in depths))
     lines = [(name, *(row.get(depth, "") for depth in depths)) for name, row in rows.items()]
     note = "± is the change from the third to the last quarter of the power method's steps."
     return f"{markdown_table(heading, lines, numbers=True)}\n\n{note}"

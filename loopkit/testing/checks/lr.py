@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from loopkit.plural import plural
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.rules import Violation, report_as_violation, rule
 
@@ -19,7 +20,7 @@ def rate(subject: ComponentUnderTest) -> None:
         if not isinstance(getattr(lr, "peak", None), int | float):
             raise Violation("it has no peak", repr(getattr(lr, "peak", None)), "self.peak = peak")
         for num_steps in (1, 2, 1000):
-            with report_as_violation(f"it has no learning rate in a run of {num_steps} steps{where}"):
+            with report_as_violation(f"it has no learning rate in a run of {plural(num_steps, 'step')}{where}"):
                 rates = [lr.at(step, num_steps) for step in range(num_steps)]
             invalid = [step for step, value in enumerate(rates) if not (math.isfinite(value) and value >= 0)]
             if invalid:

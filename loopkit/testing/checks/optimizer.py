@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loopkit.components.optimizer import ParameterGroup
+from loopkit.plural import plural
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.rules import Violation, report_as_violation, rule
 
@@ -52,7 +53,7 @@ def covers(subject: ComponentUnderTest) -> None:
     taken = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     expected = [id(parameter) for parameter in all_parameters(groups)]
     if sorted(taken) != sorted(expected):
-        seen = f"{len(taken)} parameters, {len(set(taken) & set(expected))} of the {len(expected)} given"
+        seen = f"{plural(len(taken), 'parameter')}, {len(set(taken) & set(expected))} of the {len(expected)} given"
         raise Violation("it does not take each parameter exactly once", seen)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopkit.components.tokenizer import altered
+from loopkit.plural import plural
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
@@ -70,7 +71,7 @@ def round_trip(subject: ComponentUnderTest) -> None:
         if missing == 0 and decoded != text:
             raise Violation("lost() is 0, but decoding returns another text", f"{decoded!r} for {text!r}")
         if missing < (minimum := altered(text, decoded)) or (missing and not minimum):
-            seen = f"{text!r} loses {minimum} characters, lost() counts {missing}"
+            seen = f"{text!r} loses {plural(minimum, 'character')}, lost() counts {missing}"
             raise Violation("lost() does not count the characters that decoding omits", seen)
 
 

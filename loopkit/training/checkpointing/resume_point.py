@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from loopkit.plural import plural
 from loopkit.runs.checkpoint import Checkpoint, CheckpointProblem, newest_checkpoint
 from loopkit.runs.folder import RunFolder
 from loopkit.runs.metrics import REWOUND_TO, MetricsLog, cut_metrics
@@ -69,7 +70,7 @@ def rewind_run(folder: RunFolder, process: Process, rewind: Rewind, say: Callabl
     process.barrier()
     say(
         f"rewound: step {event.step}: {event.what}; continuing from step {state.step} "
-        f"without the {skipped} sequences since"
+        f"without {plural(skipped, 'sequence')}"
     )
     history = replace(state.history, rewinds=rewind.rewinds)
     return ResumePoint(point.checkpoint, replace(state, sequences=rewind.sequences, history=history))

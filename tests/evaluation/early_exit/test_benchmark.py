@@ -99,7 +99,7 @@ def test_exit_with_one_depth_is_noted(make_case: MakeCase) -> None:
     record = run(make_case(), {"depth": Depth(), "ready": AlwaysReady()}, tolerance=1e9)
     assert record["exits"]["ready"]["exits_by_loop"] == [6, 0, 0, 0]
     (note,) = record["notes"]
-    assert note.startswith("ready: all 6 sequences stop after loop 1, so the exit acts as a fixed depth of 1")
+    assert note.startswith("ready: of 6 sequences, all stop after loop 1, so the exit acts as a fixed depth of 1")
 
 
 def test_stopped_sequences_leave_the_core(make_case: MakeCase) -> None:

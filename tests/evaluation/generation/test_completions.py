@@ -127,7 +127,7 @@ def test_prompts_beyond_the_positions_are_rejected(make_case: Callable[..., Case
     tokenizer = case.prepared.tokenizer
     long = "The tower of the north " * limit
     length = len(tokenizer.encode([long])[0])
-    message = rf"task echo: 1 of 2 prompts do not fit: the longest has {length} tokens, and the model has {limit} pos"
+    message = rf"task echo: 1 of 2 prompts too long\. The longest has {length} tokens, and"
     with pytest.raises(ValueError, match=message):
         build_generation_tasks({"echo": Echo(["The", long])}, tokenizer, case.model)
     notes = evaluate(case.model, None, settings(case, [1], echo=Chosen(Echo())), tokenizer=tokenizer).notes

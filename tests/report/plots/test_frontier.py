@@ -19,7 +19,7 @@ def test_svg_is_reproducible_and_describes_values(tmp_path: Path) -> None:
     first = plot_frontier(runs, tmp_path / "a.svg").read_text()
     assert first == plot_frontier(runs, tmp_path / "b.svg").read_text()
     ElementTree.fromstring(first)
-    assert "4.680 at 80k tokens/s with 1 loops" in first
+    assert "4.680 at 80k tokens/s with 1 loop" in first
     assert "4.600 at 41.8k tokens/s with logit_margin" in first
 
 
