@@ -191,11 +191,12 @@ class Trajectory:
         return self.model.carry(s, lambda: self.readout(k, at), self.context(k, entering, active=active))
 
     def step(self, c: Tensor, k: int | None = None) -> Tensor:
-        """Apply the recurrence once more, ``c -> c'``: eager, with math attention, twice differentiable.
+        """Apply injection, core and carry to a carried state, ``c_k -> c_{k+1}``: eager, with math attention, so that
+        it is twice differentiable; the gradient reaches ``c`` and the parameters.
 
         Args:
             c: ``[B, T, *S, D]``, a carried state.
-            k: The loop as which it runs; ``None``: the last loop of the pass.
+            k: Loop whose number, time and random numbers it uses; ``None``: the last loop of the pass.
         """
         k = max(self.reached, 1) if k is None else k
         with sdpa_kernel([SDPBackend.MATH]), torch.compiler.set_stance("force_eager"):
