@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,14 +72,14 @@ LONG = ("test_plugins", "test_ranks", "test_plugin_guide", "test_every_recipe", 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start with the longest modules and the end-to-end tests; run slow tests only if ``-m`` names them."""
+    """Start with the longest modules and the end-to-end tests; run ``ci`` and ``slow`` tests if ``-m`` names them."""
     items.sort(key=_place)
-    if "slow" in config.option.markexpr:
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
+    named = re.findall(r"\w+", config.option.markexpr)
+    unnamed = [marker for marker in ("ci", "slow") if marker not in named]
+    deselected = [item for item in items if any(map(item.get_closest_marker, unnamed))]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
 
 
 def _place(item: pytest.Item) -> int:

@@ -93,9 +93,9 @@ def test_everything_but_the_loss_is_detached() -> None:
     got = objective(model.run(batch(), Loops.fixed(3)), optimizer_step=0)
     assert got.loss.requires_grad
     assert got.loss.dtype == torch.float32
-    others = [got.supervised, *got.ce.values(), *got.regularizers.values(), *got.terms.values()]
-    assert len(others) == 1 + 3 + 1 + 2
-    assert not any(value.requires_grad for value in others)
+    values = [got.supervised, *got.ce.values(), *got.regularizers.values(), *got.terms.values()]
+    assert len(values) == 1 + 3 + 1 + 2
+    assert not any(value.requires_grad for value in values)
     assert objective.regularizers["norm_penalty"].weight == 0.01
 
 
@@ -121,7 +121,7 @@ def test_micro_batch_losses_add_up_to_batch_loss(supervision: object) -> None:
             (objective(model.run(part, Loops.fixed(3)), 0, share).loss / len(parts)).backward()
         return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
-    whole, split = gradient(8), gradient(3)
-    assert whole.keys() == split.keys()
-    for name in whole:
-        torch.testing.assert_close(split[name], whole[name], msg=lambda text, name=name: f"{name}: {text}")
+    full, split = gradient(8), gradient(3)
+    assert full.keys() == split.keys()
+    for name in full:
+        torch.testing.assert_close(split[name], full[name], msg=lambda text, name=name: f"{name}: {text}")

@@ -69,18 +69,18 @@ def imports(file: Path) -> tuple[tuple[str, bool], ...]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    found: list[tuple[str, bool]] = []
+    imports: list[tuple[str, bool]] = []
     for node in ast.walk(tree):
         if id(node) in type_checking:
             continue
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.col_offset == 0) for alias in node.names]
+            imports += [(alias.name, node.col_offset == 0) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{file} imports relatively"
             for alias in node.names:
                 member = f"{node.module}.{alias.name}"
-                found.append((member if member in MODULES else node.module, node.col_offset == 0))
-    return tuple(found)
+                imports.append((member if member in MODULES else node.module, node.col_offset == 0))
+    return tuple(imports)
 
 
 def members() -> dict[str, list[Path]]:

@@ -38,7 +38,9 @@ def plugin(name: str, kinds: tuple[str, ...], out: Path) -> None:
 
 @command.command("recipe")
 @click.argument("name")
-@click.option("--from", "parent", default="wikitext_44m_raw", show_default=True, help="Recipe to extend.")
+@click.option(
+    "--from", "parent", metavar="RECIPE", default="wikitext_44m_raw", show_default=True, help="Recipe to extend."
+)
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder of the recipe.")
 @plugin_options
 def recipe(name: str, parent: str, out: Path, plugins: tuple[Path, ...], no_plugins: bool) -> None:

@@ -15,9 +15,9 @@ from loopkit.exit_codes import ExitCode
 
 @click.command("reproduce")
 @click.argument("study", shell_complete=complete_study)
-@click.option("--profile", "-p", help="Profile of the study, such as mini.")
-@click.option("--seeds", help="Seeds, such as 42 or 42,101.  [default: those of the study]")
-@click.option("--arm", "arms", multiple=True, help="Run only this arm; may repeat.")
+@click.option("--profile", "-p", metavar="NAME", help="Profile of the study, such as mini.")
+@click.option("--seeds", metavar="SEEDS", help="Seeds, such as 42 or 42,101.  [default: those of the study]")
+@click.option("--arm", "arms", metavar="ARM", multiple=True, help="Run only this arm; may repeat.")
 @runs_option
 @click.option("--results", type=click.Path(path_type=Path), help="File of the results.  [default: next to the study]")
 @json_option

@@ -18,7 +18,10 @@ from loopkit.errors import file_errors
 def command(out: Path | None, plugins: tuple[Path, ...], no_plugins: bool) -> None:
     """Write the JSON schema of recipes, including the components of installed plugins.
 
-    An editor uses it if the first line of a recipe is # yaml-language-server: $schema=loopkit.schema.json
+    An editor uses it if the first line of a recipe is
+
+    \b
+        # yaml-language-server: $schema=loopkit.schema.json
     """
     import json
 

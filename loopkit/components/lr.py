@@ -144,5 +144,5 @@ class WarmupStableDecay(_Warmed):
         if fall <= 0:
             return 1.0
         t = _progress(step, max(num_steps - 1 - fall, rise - 1, 0), num_steps)
-        kept = {"linear": 1 - t, "one_minus_sqrt": 1 - math.sqrt(t), "cosine": (1 + math.cos(math.pi * t)) / 2}
-        return self.floor + (1 - self.floor) * kept[self.shape]
+        shapes = {"linear": 1 - t, "one_minus_sqrt": 1 - math.sqrt(t), "cosine": (1 + math.cos(math.pi * t)) / 2}
+        return self.floor + (1 - self.floor) * shapes[self.shape]

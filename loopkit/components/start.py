@@ -84,6 +84,6 @@ class Normal(Start):
         if self.truncate is None:
             return (self.std * step.noise.normal(*trailing)).to(e.dtype)
         # a uniform number within the share of the Gaussian that is kept, through the inverse of its distribution
-        kept = math.erf(self.truncate / math.sqrt(2))
-        z = math.sqrt(2) * torch.erfinv(kept * (2 * step.noise.uniform(*trailing) - 1))
+        mass = math.erf(self.truncate / math.sqrt(2))
+        z = math.sqrt(2) * torch.erfinv(mass * (2 * step.noise.uniform(*trailing) - 1))
         return (self.std * z).to(e.dtype)

@@ -235,8 +235,8 @@ def _shares(values_KBT: Tensor, active: Tensor | None) -> Tensor:
     """Weights of the comparisons of adjacent loops; those of each sequence add up to 1."""
     if active is None:
         return torch.full_like(values_KBT, 1 / max(len(values_KBT), 1))
-    both = active[:-1] & active[1:]
-    return both.to(values_KBT.dtype) / both.sum(dim=0).clamp(min=1)
+    active_pair = active[:-1] & active[1:]
+    return active_pair.to(values_KBT.dtype) / active_pair.sum(dim=0).clamp(min=1)
 
 
 def mask_inactive(gates_KBT: Tensor, active: Tensor | None) -> Tensor:

@@ -181,6 +181,6 @@ def kept_id(file: Path) -> str:
     """The id of the run in a service; created once and stored in the run folder."""
     if file.is_file():
         return str(json.loads(file.read_text(encoding="utf-8"))["id"])
-    made = secrets.token_hex(4)
-    file.write_text(json.dumps({"id": made}) + "\n", encoding="utf-8")
-    return made
+    run_id = secrets.token_hex(4)
+    file.write_text(json.dumps({"id": run_id}) + "\n", encoding="utf-8")
+    return run_id

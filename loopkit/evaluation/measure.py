@@ -24,7 +24,7 @@ from loopkit.evaluation.settings import EvaluationSettings, generates
 from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.plural import plural
-from loopkit.recipe.depths import check_depths, parse_depths
+from loopkit.recipe.depths import check_depths, default_depths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,8 @@ def evaluate(
             "evaluate.tasks and evaluate.probes are both empty: there is nothing to measure. "
             "Add a task, such as evaluate.tasks.perplexity"
         )
-    depths = sorted(default_depths(config, trained, model.max_loops) if settings.depths is None else settings.depths)
+    deepest = model.max_loops if trained is None else trained.max
+    depths = sorted(default_depths(config.depths, deepest) if settings.depths is None else settings.depths)
     check_depths(depths, model.max_depth)
     evaluation = _Evaluation(
         model=model,
@@ -251,13 +252,6 @@ class _Measurements:
 def scores_text(config: EvaluateConfig) -> bool:
     """Whether an evaluation scores the split, so that its data is needed."""
     return bool(config.probes) or not all(map(generates, config.tasks.values()))
-
-
-def default_depths(config: EvaluateConfig, trained: TrainedDepths | None, max_loops: int) -> list[int]:
-    """The depths of the recipe, or from 1 to the deepest trained one."""
-    if config.depths is not None:
-        return parse_depths(str(config.depths))
-    return list(range(1, (max_loops if trained is None else trained.max) + 1))
 
 
 def _stride(settings: EvaluateConfig, window: int) -> int:

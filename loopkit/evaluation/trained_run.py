@@ -15,7 +15,7 @@ from loopkit.evaluation.depth_sweep import ReadAs
 from loopkit.evaluation.result import ModelSource, TrainedDepths
 from loopkit.model import LoopedModel, build_model, load_weights
 from loopkit.recipe import Recipe
-from loopkit.recipe.depths import parse_depths
+from loopkit.recipe.depths import default_depths
 from loopkit.runs import Checkpoint, RunFolder, checkpoints, newest_checkpoint
 from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS, CheckpointProblem
 from loopkit.runs.resolved import load_resolved
@@ -54,14 +54,10 @@ class TrainedRun:
 
     @property
     def depths(self) -> list[int]:
-        """The default depths: the recipe's, or from 1 to the deepest trained one and twice that.
-
-        The last one shows how the model extrapolates to untrained depths.
-        """
-        if self.recipe.evaluate.depths is not None:
-            return parse_depths(str(self.recipe.evaluate.depths))
+        """The default depths: the recipe's, or from 1 to the deepest trained one, and twice that if possible."""
         deepest, limit = self.trained.max, self.model.max_depth
-        return [*range(1, deepest + 1), *([2 * deepest] if limit is None or 2 * deepest <= limit else [])]
+        extrapolation = 2 * deepest if limit is None or 2 * deepest <= limit else None
+        return default_depths(self.recipe.evaluate.depths, deepest, extrapolation=extrapolation)
 
     @property
     def origin(self) -> ModelSource:

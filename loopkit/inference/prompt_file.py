@@ -57,12 +57,12 @@ class CompletionLog:
         with file_errors(file, "written"):
             file.parent.mkdir(parents=True, exist_ok=True)
             content = file.read_bytes() if file.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.decode("utf-8", errors="replace").splitlines(), 1):
+        complete_lines = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(complete_lines.decode("utf-8", errors="replace").splitlines(), 1):
             self.done.add(self._check(number, line))
         with file_errors(file, "written"):
             self._stream: TextIO = file.open("a", encoding="utf-8")
-            self._stream.truncate(len(whole))
+            self._stream.truncate(len(complete_lines))
 
     def _check(self, number: int, line: str) -> int:
         """Return the index of an existing line."""

@@ -23,7 +23,7 @@ from loopkit.interop.source_files import SourceFiles
 from loopkit.recipe import Recipe
 from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, read_provenance, write_json
 from loopkit.runs.atomic import publish_folder, remove_folder
-from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS
+from loopkit.runs.checkpoint import EARLIER, TOKENIZER, WEIGHTS
 from loopkit.runs.resolved import load_resolved
 
 SHARD = "5GB"
@@ -91,7 +91,9 @@ class TrainedWeights:
         with tensor_errors(checkpoint.path / WEIGHTS, "read"):
             weights = load_file(checkpoint.path / WEIGHTS)
         if native_shapes(model) != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
-            raise CheckpointProblem(f"{checkpoint.path / WEIGHTS}: its tensors are not those of {folder.resolved}")
+            raise CheckpointProblem(
+                f"{checkpoint.path / WEIGHTS}: its tensors are not those of {folder.resolved}; {EARLIER}"
+            )
         return cls(folder, checkpoint, recipe, tokenizer, plain_model(recipe, model), weights, tuple(warnings))
 
 

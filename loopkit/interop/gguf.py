@@ -212,8 +212,8 @@ def read_vocabulary(tokenizer: Tokenizer, name: str) -> Vocabulary:
 def byte_characters() -> dict[int, str]:
     """Return the printable character that stands for each byte in a byte-level BPE: itself, or one from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(unprintable)}
 
 
 def interleave_pairs(weight: Tensor, heads: int) -> Tensor:

@@ -38,6 +38,19 @@ def parse_depths(text: str) -> list[int]:
     return sorted(depths)
 
 
+def default_depths(recorded: str | int | None, deepest: int, *, extrapolation: int | None = None) -> list[int]:
+    """Return the depths of an evaluation that names none: the recipe's, or from 1 to the deepest trained one.
+
+    Args:
+        recorded: ``evaluate.depths`` of the recipe.
+        deepest: The deepest trained depth.
+        extrapolation: An untrained depth to add where the recipe has none.
+    """
+    if recorded is not None:
+        return parse_depths(str(recorded))
+    return [*range(1, deepest + 1), *([] if extrapolation is None else [extrapolation])]
+
+
 def _read_part(part: str, text: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:

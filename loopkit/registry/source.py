@@ -106,8 +106,8 @@ def _component(module: Module, node: ast.ClassDef, call: ast.Call, provider: Pro
     wiring, options = _constructor(module, node, argument_docs(doc))
     for parameter, line in wiring.items():
         if parameter not in KINDS[kind].wiring:
-            known = ", ".join(KINDS[kind].wiring) or "none"
-            why = f"'{parameter}' is not wiring of kind {kind!r} ({known}); an option must stand after '*'"
+            wirings = ", ".join(KINDS[kind].wiring) or "none"
+            why = f"'{parameter}' is not wiring of kind {kind!r} ({wirings}); an option must stand after '*'"
             raise SourceProblem(module.file, line, f"{node.name}: {why}")
     return Schema(
         kind=kind,

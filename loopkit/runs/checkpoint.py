@@ -30,6 +30,10 @@ RESOLVED = "resolved.yaml"
 TOKENIZER = "tokenizer"
 
 
+EARLIER = "use an earlier checkpoint with --step, or restore the file"
+"""The remedy for a damaged checkpoint."""
+
+
 class CheckpointProblem(UserError):
     """A checkpoint that is missing or damaged; the message names the file."""
 
@@ -65,7 +69,9 @@ class Checkpoint:
         text = manifest.read_text(encoding="utf-8")
         listed: dict[str, Any] = json.loads(text)
         if listed["format"] != FORMAT:
-            raise CheckpointProblem(f"{manifest}: format {listed['format']}, this loopkit reads {FORMAT}")
+            raise CheckpointProblem(
+                f"{manifest}: format {listed['format']}, this loopkit reads {FORMAT}; use the version that wrote it"
+            )
         own = listed.pop("sha256", None)  # the first manifests had none
         if set(listed) != {"format", "step", "files"} or text != _manifest_text(listed, signed=own is not None):
             raise CheckpointProblem(f"{manifest} is damaged")
@@ -87,7 +93,7 @@ class Checkpoint:
             CheckpointProblem: If it is not; the message names the file.
         """
         if problem := self.problem():
-            raise CheckpointProblem(f"this checkpoint is damaged: {problem}")
+            raise CheckpointProblem(f"this checkpoint is damaged: {problem}; {EARLIER}")
         return self
 
 
@@ -120,7 +126,9 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
             return checkpoint, damaged
         damaged.append(problem)
     if damaged:
-        raise CheckpointProblem("no checkpoint is complete: " + "; ".join(damaged))
+        raise CheckpointProblem(
+            f"no checkpoint is complete: {'; '.join(damaged)}; restore the files, or train again under another --name"
+        )
     raise CheckpointProblem(f"there is no checkpoint in {folder}; start a new run with --name")
 
 

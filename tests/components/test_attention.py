@@ -172,12 +172,12 @@ def test_roles_select_the_right_rows() -> None:
         torch.testing.assert_close(module(x, step_for(x)), 6 * before)
         for role in ("q", "k"):  # keys of zero, and queries of zero, look at everything alike
             matrix, rows = roles[role]
-            kept = matrix.weight[rows].clone()
+            before = matrix.weight[rows].clone()
             matrix.weight[rows] = 0
             values = module.qkv(x)[..., -4:].unflatten(-1, (2, 2)).repeat_interleave(2, dim=-2).flatten(-2)
             mean = values.cumsum(1) / torch.arange(1, 6)[:, None]
             torch.testing.assert_close(module(x, step_for(x)), module.out(mean))
-            matrix.weight[rows] = kept
+            matrix.weight[rows] = before
 
 
 TOKENS = torch.tensor([[3, 1, 1, 6, 0], [2, 2, 5, 4, 3]])

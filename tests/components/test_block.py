@@ -16,28 +16,28 @@ def block(**options: object) -> torch.nn.Module:
 
 
 def test_attention_precedes_mlp_with_separate_norms() -> None:
-    made, x = block(), random(2, 5, 8)
-    middle = x + made.attention(made.around_attention.norm(x), step_for(x))
-    torch.testing.assert_close(made(x, step_for(x)), middle + made.mlp(made.around_mlp.norm(middle), step_for(x)))
-    assert made.around_attention.norm is not made.around_mlp.norm
-    assert made.attention.layer == 3
+    module, x = block(), random(2, 5, 8)
+    middle = x + module.attention(module.around_attention.norm(x), step_for(x))
+    torch.testing.assert_close(module(x, step_for(x)), middle + module.mlp(module.around_mlp.norm(middle), step_for(x)))
+    assert module.around_attention.norm is not module.around_mlp.norm
+    assert module.attention.layer == 3
 
 
 def test_parts_are_chosen_by_name() -> None:
-    made = block(mlp="gelu", norm={"type": "layernorm", "bias": False}, placement="post_sandwich")
-    names = {name for name, _ in made.named_parameters()}
+    module = block(mlp="gelu", norm={"type": "layernorm", "bias": False}, placement="post_sandwich")
+    names = {name for name, _ in module.named_parameters()}
     assert {"around_mlp.norm_in.weight", "around_mlp.norm_out.weight", "mlp.up.weight"} <= names
     assert not {"mlp.gate.weight", "around_mlp.norm_in.bias"} & names
 
 
 def test_dropout_applies_to_mlp_output() -> None:
-    made, x = block(dropout=0.5).train(), random(1, 400, 8)
-    middle = x + made.attention(made.around_attention.norm(x), step_for(x))
-    added = made.mlp(made.around_mlp.norm(middle), step_for(x))
-    factor = (made(x, step_for(x)) - middle) / added
-    kept = (factor - 2).abs() < 0.1
+    module, x = block(dropout=0.5).train(), random(1, 400, 8)
+    middle = x + module.attention(module.around_attention.norm(x), step_for(x))
+    added = module.mlp(module.around_mlp.norm(middle), step_for(x))
+    factor = (module(x, step_for(x)) - middle) / added
+    unchanged = (factor - 2).abs() < 0.1
     dropped = factor.abs() < 0.1
-    assert (kept | dropped).float().mean() > 0.98
+    assert (unchanged | dropped).float().mean() > 0.98
     assert 0.45 < dropped.float().mean() < 0.55
-    made.eval()
-    torch.testing.assert_close(made(x, step_for(x)), middle + added)
+    module.eval()
+    torch.testing.assert_close(module(x, step_for(x)), middle + added)

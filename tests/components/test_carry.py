@@ -21,18 +21,18 @@ def norm(width: int) -> RMSNorm:
 
 def carry(module: Carry, s: Tensor = S) -> tuple[Tensor, int]:
     """What it gives, and how often it asked for the readout."""
-    asked: list[int] = []
-    return module(s, lambda: asked.append(1) or Z, step_for(Z)), len(asked)
+    readouts: list[int] = []
+    return module(s, lambda: readouts.append(1) or Z, step_for(Z)), len(readouts)
 
 
 def test_identity_norm_and_readout() -> None:
     assert carry(Identity())[0] is S
-    made, asked = carry(Normed(4, norm=norm))
-    torch.testing.assert_close(made, RMSNorm(4)(S))
-    assert asked == 0
-    made, asked = carry(FromReadout())
-    assert torch.equal(made, Z)
-    assert asked == 1
+    state, readouts = carry(Normed(4, norm=norm))
+    torch.testing.assert_close(state, RMSNorm(4)(S))
+    assert readouts == 0
+    state, readouts = carry(FromReadout())
+    assert torch.equal(state, Z)
+    assert readouts == 1
 
 
 def test_readout_cannot_feed_a_state_of_another_shape() -> None:
@@ -42,19 +42,19 @@ def test_readout_cannot_feed_a_state_of_another_shape() -> None:
 
 def test_clamp_holds_the_scale_and_keeps_the_direction() -> None:
     s = S * torch.tensor([0.01, 1.0, 100.0])[:, None]
-    made, _ = carry(Clamp(rms=2.0), s)
-    torch.testing.assert_close(made.square().mean(-1).sqrt(), torch.full((2, 3), 2.0))
-    torch.testing.assert_close(torch.cosine_similarity(made, s, dim=-1), torch.ones(2, 3))
+    state, _ = carry(Clamp(rms=2.0), s)
+    torch.testing.assert_close(state.square().mean(-1).sqrt(), torch.full((2, 3), 2.0))
+    torch.testing.assert_close(torch.cosine_similarity(state, s, dim=-1), torch.ones(2, 3))
     above, _ = carry(Clamp(rms=2.0, side="above"), s)
     assert torch.equal(above[:, 0], s[:, 0])
-    torch.testing.assert_close(above[:, 2], made[:, 2])
+    torch.testing.assert_close(above[:, 2], state[:, 2])
 
 
 def test_clamp_is_finite_at_zero() -> None:
     s = torch.zeros(1, 1, 4, requires_grad=True)
-    made, _ = carry(Clamp(), s)
-    made.sum().backward()
-    assert made.isfinite().all()
+    state, _ = carry(Clamp(), s)
+    state.sum().backward()
+    assert state.isfinite().all()
     assert s.grad.isfinite().all()
 
 

@@ -14,7 +14,7 @@ from tests.components.steps import random, step_for
 class Append(Block):
     """Multiplies by ten and adds its number."""
 
-    made = 0
+    num_built = 0
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,11 +49,11 @@ class Pass:
         return torch.tensor([self.states[k]])
 
 
-def score(exit: Exit, k: int, **given: Any) -> list[float]:
-    found = exit.score(Pass(**given), k)  # type: ignore[arg-type]
-    assert found.shape == (1, 2)
-    assert found.dtype == torch.float32
-    return found[0].tolist()
+def score(exit: Exit, k: int, **tensors: Any) -> list[float]:
+    result = exit.score(Pass(**tensors), k)  # type: ignore[arg-type]
+    assert result.shape == (1, 2)
+    assert result.dtype == torch.float32
+    return result[0].tolist()
 
 
 def test_depth_is_the_number_of_loops() -> None:
@@ -63,19 +63,19 @@ def test_depth_is_the_number_of_loops() -> None:
 
 @pytest.mark.parametrize("shift", [0.0, 7.0])
 def test_margin_is_log_ratio_of_top_two(shift: float) -> None:
-    given = {1: [[0.1, 0.3, 0.6], [0.25, 0.5, 0.25]]}
-    assert score(LogitMargin(), 1, probabilities=given, shift=shift) == pytest.approx([math.log(2)] * 2, rel=1e-5)
+    tensors = {1: [[0.1, 0.3, 0.6], [0.25, 0.5, 0.25]]}
+    assert score(LogitMargin(), 1, probabilities=tensors, shift=shift) == pytest.approx([math.log(2)] * 2, rel=1e-5)
 
 
 @pytest.mark.parametrize("shift", [0.0, -7.0])
 def test_max_prob_is_highest_probability(shift: float) -> None:
-    given = {2: [[0.1, 0.3, 0.6], [0.25, 0.5, 0.25]]}
-    assert score(MaxProb(), 2, probabilities=given, shift=shift) == pytest.approx([0.6, 0.5], rel=1e-5)
+    tensors = {2: [[0.1, 0.3, 0.6], [0.25, 0.5, 0.25]]}
+    assert score(MaxProb(), 2, probabilities=tensors, shift=shift) == pytest.approx([0.6, 0.5], rel=1e-5)
 
 
 def test_entropy_is_negative_and_zero_when_certain() -> None:
-    given = {1: [[0.5, 0.5, 1e-30], [1.0, 1e-30, 1e-30]]}
-    assert score(Entropy(), 1, probabilities=given) == pytest.approx([-math.log(2), 0.0], abs=1e-6)
+    tensors = {1: [[0.5, 0.5, 1e-30], [1.0, 1e-30, 1e-30]]}
+    assert score(Entropy(), 1, probabilities=tensors) == pytest.approx([-math.log(2), 0.0], abs=1e-6)
 
 
 def test_gate_cdf_is_probability_of_having_stopped() -> None:
@@ -91,9 +91,9 @@ def test_gate_cdf_keeps_the_smallest_probabilities() -> None:
 
 
 def test_kl_compares_with_previous_loop() -> None:
-    given = {1: [[0.5, 0.5], [0.25, 0.75]], 2: [[0.25, 0.75], [0.25, 0.75]]}
+    tensors = {1: [[0.5, 0.5], [0.25, 0.75]], 2: [[0.25, 0.75], [0.25, 0.75]]}
     by_hand = 0.5 * math.log(0.5 / 0.25) + 0.5 * math.log(0.5 / 0.75)
-    assert score(Kl(), 2, probabilities=given) == pytest.approx([-by_hand, 0.0], abs=1e-6)
+    assert score(Kl(), 2, probabilities=tensors) == pytest.approx([-by_hand, 0.0], abs=1e-6)
 
 
 def test_state_delta_is_relative_change() -> None:

@@ -19,9 +19,9 @@ def test_none_says_what_to_set() -> None:
 def test_linear_reads_state_or_readout() -> None:
     for reads, x in (("state", S), ("readout", Z)):
         gate = LinearGate(4, reads=reads)
-        asked: list[int] = []
-        got = gate(S, lambda asked=asked: asked.append(1) or Z, step_for(S))
+        readouts: list[int] = []
+        got = gate(S, lambda readouts=readouts: readouts.append(1) or Z, step_for(S))
         torch.testing.assert_close(got, x @ gate.linear.weight[0] + gate.linear.bias)
-        assert len(asked) == (reads == "readout")
+        assert len(readouts) == (reads == "readout")
     with torch.autocast("cpu", torch.bfloat16):
         assert gate(S, lambda: Z, step_for(S)).dtype == torch.float32

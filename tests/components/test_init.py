@@ -26,8 +26,8 @@ def layers() -> nn.Module:
 
 
 def test_torch_default_equals_torch_layers() -> None:
-    ours, theirs = fill(TorchDefault(), layers()), layers()
-    for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+    filled, reference = fill(TorchDefault(), layers()), layers()
+    for (name, a), (_, b) in zip(filled.named_parameters(), reference.named_parameters(), strict=True):
         assert a.std().item() == pytest.approx(b.std().item(), rel=0.06), name
         if name.startswith("table"):
             assert a.std().item() == pytest.approx(1, rel=0.02)
@@ -95,10 +95,10 @@ def test_uninitialised_parameter_is_an_error() -> None:
 def test_the_global_generator_is_left_alone() -> None:
     model = layers()
     torch.manual_seed(3)
-    wanted = torch.rand(1)
+    expected = torch.rand(1)
     torch.manual_seed(3)
     fill(TorchDefault(), model)
-    assert torch.equal(torch.rand(1), wanted)
+    assert torch.equal(torch.rand(1), expected)
 
 
 def test_deepnorm_scales_residual_branches_of_the_core() -> None:

@@ -27,18 +27,18 @@ def test_none_and_add() -> None:
 
 def test_concat_mixes_state_first() -> None:
     module = Concat(4)
-    wanted = C @ module.mix.weight[:, :4].T + E @ module.mix.weight[:, 4:].T
-    torch.testing.assert_close(module(C, E, step_for(E)), wanted)
+    expected = C @ module.mix.weight[:, :4].T + E @ module.mix.weight[:, 4:].T
+    torch.testing.assert_close(module(C, E, step_for(E)), expected)
     assert module.mix.bias is None
     assert Concat(4, bias=True).mix.bias is not None
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_concat_may_begin_by_passing_one_of_them_on(seed: int) -> None:
-    made = {init: built_concat(init, seed) for init in ("random", "state", "input")}
-    torch.testing.assert_close(made["state"](C, E, step_for(E)), C)
-    torch.testing.assert_close(made["input"](C, E, step_for(E)), E)
-    assert made["random"].mix.weight.abs().min() > 0
+def test_concat_init_copies_one_input(seed: int) -> None:
+    modules = {init: built_concat(init, seed) for init in ("random", "state", "input")}
+    torch.testing.assert_close(modules["state"](C, E, step_for(E)), C)
+    torch.testing.assert_close(modules["input"](C, E, step_for(E)), E)
+    assert modules["random"].mix.weight.abs().min() > 0
 
 
 def built_concat(init: str, seed: int) -> Concat:

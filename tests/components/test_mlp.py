@@ -12,8 +12,8 @@ from tests.components.steps import random, step_for
 
 def test_swiglu_is_its_formula() -> None:
     x, mlp = random(2, 3, 4), SwiGLU(4, ratio=1.5)
-    wanted = (F.silu(x @ mlp.gate.weight.T) * (x @ mlp.up.weight.T)) @ mlp.out.weight.T
-    torch.testing.assert_close(mlp(x, step_for(x)), wanted)
+    expected = (F.silu(x @ mlp.gate.weight.T) * (x @ mlp.up.weight.T)) @ mlp.out.weight.T
+    torch.testing.assert_close(mlp(x, step_for(x)), expected)
     assert mlp.up.weight.shape == (6, 4)
     assert mlp.up.bias is None
 
@@ -28,8 +28,8 @@ def test_swiglu_is_its_formula() -> None:
 )
 def test_two_matrices_are_their_formula(mlp: Mlp, bend: object) -> None:
     x = random(2, 3, 4)
-    wanted = F.linear(bend(F.linear(x, mlp.up.weight, mlp.up.bias)), mlp.out.weight, mlp.out.bias)
-    torch.testing.assert_close(mlp(x, step_for(x)), wanted)
+    expected = F.linear(bend(F.linear(x, mlp.up.weight, mlp.up.bias)), mlp.out.weight, mlp.out.bias)
+    torch.testing.assert_close(mlp(x, step_for(x)), expected)
 
 
 @pytest.mark.parametrize("kind", [SwiGLU, Gelu, Relu2])

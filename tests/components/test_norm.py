@@ -13,9 +13,9 @@ def test_rmsnorm_is_its_formula() -> None:
     x, norm = random(2, 3, 8), RMSNorm(8, eps=1e-3)
     with torch.no_grad():
         norm.weight.copy_(torch.arange(1.0, 9.0))
-    wanted = x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * torch.arange(1.0, 9.0)
-    torch.testing.assert_close(norm(x), wanted)
-    torch.testing.assert_close(RMSNorm(8, gain=False, eps=1e-3)(x), wanted / torch.arange(1.0, 9.0))
+    expected = x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * torch.arange(1.0, 9.0)
+    torch.testing.assert_close(norm(x), expected)
+    torch.testing.assert_close(RMSNorm(8, gain=False, eps=1e-3)(x), expected / torch.arange(1.0, 9.0))
 
 
 def test_layernorm_is_its_formula() -> None:
@@ -24,9 +24,9 @@ def test_layernorm_is_its_formula() -> None:
         norm.weight.fill_(2.0)
         norm.bias.fill_(0.5)
     centred = x - x.mean(-1, keepdim=True)
-    wanted = centred / (x.var(-1, keepdim=True, correction=0) + 1e-3).sqrt()
-    torch.testing.assert_close(norm(x), wanted * 2 + 0.5)
-    torch.testing.assert_close(LayerNorm(8, gain=False, eps=1e-3)(x), wanted)
+    expected = centred / (x.var(-1, keepdim=True, correction=0) + 1e-3).sqrt()
+    torch.testing.assert_close(norm(x), expected * 2 + 0.5)
+    torch.testing.assert_close(LayerNorm(8, gain=False, eps=1e-3)(x), expected)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.model.tiny import section, tiny
 class Numbered(Norm):
     """A norm that can be told from its siblings, in the order in which they were made."""
 
-    made = 0
+    num_built = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,9 +122,9 @@ class Unguessable(Core):
 
 @pytest.mark.parametrize("core", [3, "unguessable"])
 def test_placements_are_told_their_place(core: int | str) -> None:
-    known = catalog(plugins=False).with_files([Path(__file__)])
-    block = component("block", deepnorm() | {"placement": "notes_its_place"}, among=known, width=16)
-    chosen = component("core", {"type": "stack", "layers": core} if isinstance(core, int) else core, among=known)
+    components = catalog(plugins=False).with_files([Path(__file__)])
+    block = component("block", deepnorm() | {"placement": "notes_its_place"}, among=components, width=16)
+    chosen = component("core", {"type": "stack", "layers": core} if isinstance(core, int) else core, among=components)
     plan = replace(section(prelude=2, coda=1), block=block, core=chosen)
     model = build_model(plan, vocabulary=5, max_length=4, max_loops=7, seed=0)
     told = [part.told for part in model.modules() if hasattr(part, "told")]

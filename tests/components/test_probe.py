@@ -111,8 +111,8 @@ class TestContract:
     def test_takes_the_same_sequences_for_any_batch_size(self) -> None:
         batch = batch_of(6)
         for size in (1, 2, 4, 6):
-            taken = torch.cat([part.tokens for part in first_sequences(batch.split(size), 5)])
-            assert torch.equal(taken, batch.tokens[:5])
+            tokens = torch.cat([part.tokens for part in first_sequences(batch.split(size), 5)])
+            assert torch.equal(tokens, batch.tokens[:5])
 
     def test_padding_is_excluded(self) -> None:
         batch = replace(batch_of(2), positions=torch.tensor([[0, 1, 2, 3], [0, 1, PAD, PAD]]))
@@ -188,9 +188,9 @@ class TestRadial:
         assert max(last.values()) < 1e-9
 
     def test_batches_add_up(self) -> None:
-        whole = measure(Radial(), Toy(turn(0.3)), batch_of(6)).by_depth
+        full = measure(Radial(), Toy(turn(0.3)), batch_of(6)).by_depth
         parts = measure(Radial(), Toy(turn(0.3)), *batch_of(6).split(1)).by_depth
-        for name, values in whole.items():
+        for name, values in full.items():
             assert parts[name] == pytest.approx(values, rel=1e-12)
 
     def test_token_limit(self) -> None:

@@ -36,9 +36,11 @@ def dense(t: Trajectory) -> Tensor:
 
 
 def gradients(model: LoopedModel, value: Tensor) -> Tensor:
-    names = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    found = torch.autograd.grad(value, names, allow_unused=True, retain_graph=True)
-    return torch.cat([torch.zeros(p.numel()) if g is None else g.flatten() for p, g in zip(names, found, strict=True)])
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=True)
+    return torch.cat(
+        [torch.zeros(p.numel()) if g is None else g.flatten() for p, g in zip(parameters, gradients, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("parts", MODELS, ids=["plain", "injected", "sandwich"])

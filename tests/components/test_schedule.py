@@ -173,11 +173,11 @@ def test_poisson_curriculum_reproduces_parcae(golden_dir: Path) -> None:
 def test_backward_curriculum_limits_backprop() -> None:
     schedule = Curriculum(of=lambda: PoissonCurriculum(mean=8, backprop=4, ramps="backward", ramp=100), ramp=0.0)
     sizes = BatchSizes.of(4, 2, 1)
-    found = {}
+    loops_by_step = {}
     for backprop in ("all", 3):
         drawer = LoopSampler(schedule, seed=0, per="step", backprop=backprop, num_steps=200)
-        found[backprop] = [drawer.draw(step, sizes).backprop for step in (0, 25, 75, 150)]
-    assert found == {"all": [1, 1, 3, 4], 3: [1, 1, 3, 3]}
+        loops_by_step[backprop] = [drawer.draw(step, sizes).backprop for step in (0, 25, 75, 150)]
+    assert loops_by_step == {"all": [1, 1, 3, 4], 3: [1, 1, 3, 3]}
     assert LoopSampler(Fixed(), seed=0, per="step", backprop="all", num_steps=9).draw(0, sizes).backprop is None
 
 

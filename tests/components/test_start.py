@@ -34,10 +34,10 @@ def test_truncated_normal_is_conditional_gaussian(cut: float) -> None:
     assert c.abs().max() <= cut
     assert c.abs().max() > 0.95 * cut
     density = math.exp(-(cut**2) / 2) / math.sqrt(2 * math.pi)
-    kept = math.erf(cut / math.sqrt(2))
-    variance = 1 - 2 * cut * density / kept
+    mass = math.erf(cut / math.sqrt(2))
+    variance = 1 - 2 * cut * density / mass
     assert c.mean().item() == pytest.approx(0, abs=0.01)
     assert c.var().item() == pytest.approx(variance, rel=0.02)
     # and its median absolute value
-    half = math.sqrt(2) * torch.erfinv(torch.tensor(kept / 2, dtype=torch.float64)).item()
+    half = math.sqrt(2) * torch.erfinv(torch.tensor(mass / 2, dtype=torch.float64)).item()
     assert c.abs().median().item() == pytest.approx(half, rel=0.02)

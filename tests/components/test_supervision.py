@@ -97,13 +97,13 @@ def test_exit_weighted_gradients_equal_the_formula(mix: str) -> None:
     model, scored, labels = t.model, t.batch.scored, t.batch.labels[t.batch.scored]
     p = log_exit_distribution(torch.stack([t.gate(k) for k in (1, 2, 3)])).exp()
     if mix == "losses":
-        wanted = (p[:, scored] * nll_of(t)).sum(0).mean()
+        expected = (p[:, scored] * nll_of(t)).sum(0).mean()
     else:
-        wanted = F.cross_entropy(sum(p[k - 1][..., None] * t.logits(k) for k in (1, 2, 3))[scored], labels)
+        expected = F.cross_entropy(sum(p[k - 1][..., None] * t.logits(k) for k in (1, 2, 3))[scored], labels)
     parameters = dict(model.named_parameters())
-    theirs = torch.autograd.grad(wanted, list(parameters.values()), retain_graph=True)
-    ours = torch.autograd.grad(ExitWeighted(mix=mix, entropy=0.0)(t).loss, list(parameters.values()))
-    for name, a, b in zip(parameters, ours, theirs, strict=True):
+    reference = torch.autograd.grad(expected, list(parameters.values()), retain_graph=True)
+    actual = torch.autograd.grad(ExitWeighted(mix=mix, entropy=0.0)(t).loss, list(parameters.values()))
+    for name, a, b in zip(parameters, actual, reference, strict=True):
         torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
 
 
@@ -113,21 +113,21 @@ def test_exit_improvement_equals_cross_entropy_with_targets(asks: str, unscored:
     t = run(unscored)
     nll = nll_of(t).detach()
     g = torch.stack([t.gate(k) for k in (1, 2, 3)])[:, t.batch.scored]
-    wanted = 0
+    expected = 0
     for j in (1, 2):
         gain = (nll[j - 1] - nll[j]).clamp(min=0)
         go_on = 1 / (1 + (-7.0 * (gain - 0.1)).exp())
         leave = g[j if asks == "after" else j - 1].sigmoid()
-        wanted = wanted - (go_on * (1 - leave).log() + (1 - go_on) * leave.log()).mean() / 2
+        expected = expected - (go_on * (1 - leave).log() + (1 - go_on) * leave.log()).mean() / 2
     got = ExitImprovement(k=7.0, gamma=0.1, gate_index=asks)(t)
-    torch.testing.assert_close(got.loss, wanted)
+    torch.testing.assert_close(got.loss, expected)
     torch.testing.assert_close(torch.stack(list(got.ce.values())), nll.mean(1))
     assert 0 < got.terms["continue_target"] < 1
     # nothing of the target has a gradient: only what the gate reads is moved
     parameters = dict(t.model.named_parameters())
-    ours = torch.autograd.grad(got.loss, list(parameters.values()), allow_unused=True, retain_graph=True)
-    theirs = torch.autograd.grad(wanted, list(parameters.values()), allow_unused=True)
-    for name, a, b in zip(parameters, ours, theirs, strict=True):
+    actual = torch.autograd.grad(got.loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+    reference = torch.autograd.grad(expected, list(parameters.values()), allow_unused=True)
+    for name, a, b in zip(parameters, actual, reference, strict=True):
         assert (a is None) == (b is None), name
         if a is not None:
             torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
@@ -188,8 +188,8 @@ def test_exit_weighted_gives_ouro_s_losses(golden_dir: Path, folder: str, steps:
         "losses": "loss_exit_weighted_sum_of_ce_shifted",
     }.items():
         got = ExitWeighted(mix=mix, entropy=0.1)(t)  # type: ignore[arg-type]
-        wanted = tensors[f"ut{steps}/{name}"].double()
-        torch.testing.assert_close(got.loss + 0.1 * got.terms["exit_entropy"], wanted, rtol=2e-5, atol=2e-5)
+        expected = tensors[f"ut{steps}/{name}"].double()
+        torch.testing.assert_close(got.loss + 0.1 * got.terms["exit_entropy"], expected, rtol=2e-5, atol=2e-5)
         torch.testing.assert_close(got.terms["exit_entropy"], entropy, rtol=2e-5, atol=2e-5)
         ce = torch.stack(list(got.ce.values()))
         torch.testing.assert_close(ce, tensors[f"ut{steps}/ce_per_step_shifted"].double(), rtol=2e-5, atol=2e-5)

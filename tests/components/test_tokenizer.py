@@ -20,9 +20,9 @@ TEXT = "The café in Zürich , the naïve 日本 game .\n\n x_2 = 3\t!"
 
 
 def fitted(name: str) -> Tokenizer:
-    made = {"regex": Regex(min_count=1), "bytes": Bytes(), "characters": Characters()}[name]
-    made.fit([TEXT])
-    return made
+    tokenizer = {"regex": Regex(min_count=1), "bytes": Bytes(), "characters": Characters()}[name]
+    tokenizer.fit([TEXT])
+    return tokenizer
 
 
 @pytest.fixture(params=["regex", "bytes", "characters"])

@@ -60,10 +60,10 @@ def run(command: str, folder: Path, env: dict[str, str] | None = None, timeout: 
     if words[0] == "cp":
         shutil.copy(folder / words[1], folder / words[2])
         return ""
-    known = {"loopkit": ["-m", "loopkit"], "pytest": ["-m", "pytest", *KIT], "pip": ["-m", "pip"], "python": []}
-    assert words[0] in known, f"no test knows how to run {words[0]!r}"
+    programs = {"loopkit": ["-m", "loopkit"], "pytest": ["-m", "pytest", *KIT], "pip": ["-m", "pip"], "python": []}
+    assert words[0] in programs, f"no test knows how to run {words[0]!r}"
     done = subprocess.run(
-        [sys.executable, *known[words[0]], *words[1:]],
+        [sys.executable, *programs[words[0]], *words[1:]],
         cwd=folder,
         env=dict(os.environ) if env is None else env,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""``loopkit eval`` on two ranks finds what one process does, and only the first rank speaks and writes."""
+"""``loopkit eval`` on two ranks equals one process, and only the first rank prints and writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def alone(words: list[str]) -> dict[str, Any]:
 
 
 def on_two_ranks(folder: Path, words: list[str], *launcher: str) -> tuple[dict[str, Any], str]:
-    """What was found, and what was said beside it."""
+    """The results, and the standard error."""
     root = Path(__file__).resolve().parents[2]
     env = {**os.environ, "LOOPKIT_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     env["PYTHONPATH"] = os.pathsep.join([str(root), env.get("PYTHONPATH", "")])
@@ -62,43 +62,44 @@ def on_two_ranks(folder: Path, words: list[str], *launcher: str) -> tuple[dict[s
     return json.loads(done.stdout), done.stderr  # one JSON object: a second rank that spoke would break it
 
 
-def same(found: Any, expected: Any) -> None:
+def same(actual: Any, expected: Any) -> None:
     """Equal, numbers that were added in another order to 1e-6."""
-    assert type(found) is type(expected)
+    assert type(actual) is type(expected)
     if isinstance(expected, dict):
-        assert list(found) == list(expected)
+        assert list(actual) == list(expected)
         for key in expected:
-            same(found[key], expected[key])
+            same(actual[key], expected[key])
     elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            same(one, other)
+        assert len(actual) == len(expected)
+        for left, right in zip(actual, expected, strict=True):
+            same(left, right)
     else:
-        assert found == (pytest.approx(expected, rel=1e-6) if isinstance(expected, float) else expected)
+        assert actual == (pytest.approx(expected, rel=1e-6) if isinstance(expected, float) else expected)
 
 
-def test_losses_counts_and_texts_are_those_of_one_process(folder: Path) -> None:
+def test_results_equal_those_of_one_process(folder: Path) -> None:
     math = f"{{type: math, path: {folder / 'problems.jsonl'}, max_tokens: 6}}"
-    wanted = words(
+    command = words(
         folder, f"evaluate.tasks={{perplexity: {{}}, exact_match: {{}}, sums: {math}}}", "evaluate.probes={norms: {}}"
     )
-    expected = alone(wanted)
+    expected = alone(command)
     assert expected["batches"] % 2 == 1  # so that one rank has more to do
     evaluations = folder / "runs" / "tiny" / "eval"
-    kept = evaluations / expected["completions"]
-    written = kept.read_text().splitlines(keepends=True)
+    completions = evaluations / expected["completions"]
+    written = completions.read_text().splitlines(keepends=True)
     assert len(written) == 10
     results = sorted(evaluations.iterdir())
-    kept.write_text("".join(written[:3]))  # an evaluation that was interrupted
-    found, said = on_two_ranks(folder, [*wanted, "--nproc", "2"])
-    same(found, expected)
-    assert said == ""
-    assert sorted(kept.read_text().splitlines(keepends=True)) == sorted(written)
+    completions.write_text("".join(written[:3]))  # an evaluation that was interrupted
+    actual, stderr = on_two_ranks(folder, [*command, "--nproc", "2"])
+    same(actual, expected)
+    assert stderr == ""
+    assert sorted(completions.read_text().splitlines(keepends=True)) == sorted(written)
     assert sorted(evaluations.iterdir()) == results
 
 
-def test_what_cannot_be_shared_out_is_measured_by_the_first_rank_alone(folder: Path) -> None:
-    wanted = words(folder, "evaluate.probes={norms: {}, radial: {}}")
-    found, said = on_two_ranks(folder, wanted, *TORCHRUN)
-    same(found, alone(wanted))
-    assert said.count("the probe radial cannot be divided among ranks; only rank 0 evaluates") == 1
+@pytest.mark.ci
+def test_indivisible_probe_runs_on_first_rank(folder: Path) -> None:
+    command = words(folder, "evaluate.probes={norms: {}, radial: {}}")
+    actual, stderr = on_two_ranks(folder, command, *TORCHRUN)
+    same(actual, alone(command))
+    assert stderr.count("the probe radial cannot be divided among ranks; only rank 0 evaluates") == 1

@@ -13,7 +13,7 @@ from loopkit.registry import KINDS
 from tests.e2e.commands import TINY, metrics, run, settings
 from tests.e2e.plugin_site import Site
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.ci]
 
 SMALL = (*TINY, "train.batch=4", "data.length=16", "evaluate.max_tokens=2000", "evaluate.depths=1-2")
 
@@ -45,10 +45,10 @@ def trained(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, T
     commands.append(["loopkit", "eval", "exit", "--exit", "my_exit", "--depths", "1-2"])
     results, _ = site.run([(place, words) for words in commands], plots=False)
     code, output = results.pop()
-    found = {kind: Trained(place / "runs" / kind, *result) for kind, result in zip(KINDS, results, strict=True)}
+    packages = {kind: Trained(place / "runs" / kind, *result) for kind, result in zip(KINDS, results, strict=True)}
     # an exit is named when a run is evaluated, and no recipe has one
-    found["exit"] = Trained(found["exit"].run, found["exit"].code or code, found["exit"].output + output)
-    return found
+    packages["exit"] = Trained(packages["exit"].run, packages["exit"].code or code, packages["exit"].output + output)
+    return packages
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,9 +13,9 @@ pytestmark = pytest.mark.e2e
 
 
 def test_valid_recipes_train_and_evaluate(tmp_path: Path) -> None:
-    found = study(12, 1, tmp_path)
-    assert found["faults"] == []
-    assert found["states"]["ran"] >= 6
+    outcomes = study(12, 1, tmp_path)
+    assert outcomes["faults"] == []
+    assert outcomes["states"]["ran"] >= 6
 
 
 @pytest.mark.slow

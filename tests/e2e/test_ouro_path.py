@@ -77,18 +77,18 @@ def test_import_fine_tune_evaluate_export_and_reload(tmp_path: Path, shared: Pat
     files = {"gsm8k": "gsm8k/test.jsonl", "svamp": "svamp/SVAMP.json", "math500": "math500"}
     for name, file in files.items():
         path = data / file if (data / file).is_file() else next((data / file).glob("*.jsonl"))
-        given = {"dataset": name, "path": path, "limit": 20, "max_tokens": 12}
+        options = {"dataset": name, "path": path, "limit": 20, "max_tokens": 12}
         tasks += ["--task", f"{name}=math"]
-        tasks += [w for key, value in given.items() for w in ("--set", f"evaluate.tasks.{name}.{key}={value}")]
+        tasks += [w for key, value in options.items() for w in ("--set", f"evaluate.tasks.{name}.{key}={value}")]
     words = ["eval", "tuned", "--depths", ",".join(map(str, DEPTHS)), *tasks, "--json"]
-    found: dict[str, Any] = json.loads(run(tmp_path, *words))
-    assert [row["depth"] for row in found["depths"]] == list(DEPTHS)
-    for row in found["depths"]:
+    result: dict[str, Any] = json.loads(run(tmp_path, *words))
+    assert [row["depth"] for row in result["depths"]] == list(DEPTHS)
+    for row in result["depths"]:
         for name in files:
             assert 0 <= row[name]["accuracy"] <= 1
             assert 0 <= row[name]["unfinished"] <= 1
-    (kept,) = (tmp_path / "runs/tuned/eval").glob("*completions.jsonl")
-    assert len(kept.read_text().splitlines()) == 20 * len(files) * len(DEPTHS)
+    (completions,) = (tmp_path / "runs/tuned/eval").glob("*completions.jsonl")
+    assert len(completions.read_text().splitlines()) == 20 * len(files) * len(DEPTHS)
 
     run(tmp_path, "export", "tuned", "--to", "hf", "--out", "given_back")
     names = {file.name for file in (tmp_path / "given_back").iterdir()}

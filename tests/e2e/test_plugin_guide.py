@@ -11,7 +11,7 @@ import pytest
 from tests.e2e import documented
 from tests.e2e.plugin_site import Site
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.ci]
 
 
 @pytest.fixture(scope="module")

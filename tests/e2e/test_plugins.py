@@ -34,8 +34,8 @@ def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     return found
 
 
-def all_said(site: Site, cwd: Path, *commands: str) -> dict[str, str]:
-    """What each of several commands printed; all of them succeed."""
+def outputs_of(site: Site, cwd: Path, *commands: str) -> dict[str, str]:
+    """The output of each of several commands, all of which succeed."""
     results = site.several([command.split() for command in commands], cwd)
     assert [code for code, _ in results] == [0] * len(commands), results
     return {command: output for command, (_, output) in zip(commands, results, strict=True)}
@@ -69,14 +69,14 @@ def output(site: Site, folder: Path) -> dict[str, str]:
     commands = ["schema", "list recipe", "doctor"]
     for package in PACKAGES:
         commands += [*listings(package), *trainings(package)]
-    return all_said(site, folder, *dict.fromkeys(commands))
+    return outputs_of(site, folder, *dict.fromkeys(commands))
 
 
 def test_every_package_is_tested(root: Path) -> None:
     assert {path.parent.name for path in (root / "plugins").glob("*/pyproject.toml")} == set(PACKAGES)
 
 
-def test_loopkit_names_none_of_them(root: Path) -> None:
+def test_loopkit_contains_no_package_name(root: Path) -> None:
     names = [name.partition("/")[2] for _, found in PACKAGES.values() for name in found]
     words = re.compile("|".join(rf"\b{name}\b" for name in [*names, *(p.replace("-", "[-_]") for p in PACKAGES)]))
     lines = {
@@ -89,7 +89,7 @@ def test_loopkit_names_none_of_them(root: Path) -> None:
 
 
 @EACH
-def test_an_installed_package_is_listed_shown_checked_and_planned(output: dict[str, str], package: str) -> None:
+def test_installed_package_is_in_every_listing(output: dict[str, str], package: str) -> None:
     recipe, components = PACKAGES[package]
     for component in components:
         kind, _, name = component.partition("/")
@@ -104,7 +104,7 @@ def test_an_installed_package_is_listed_shown_checked_and_planned(output: dict[s
 
 
 @EACH
-def test_it_trains_and_is_measured_from_its_run_folder(output: dict[str, str], folder: Path, package: str) -> None:
+def test_package_recipe_trains_and_evaluates(output: dict[str, str], folder: Path, package: str) -> None:
     components = PACKAGES[package][1]
     _, measure, audit, again = trainings(package)
     run = folder / "runs" / package
@@ -119,14 +119,15 @@ def test_it_trains_and_is_measured_from_its_run_folder(output: dict[str, str], f
 
 
 @pytest.mark.usefixtures("output")
-def test_depths_beyond_its_parameters_are_refused(site: Site, folder: Path) -> None:
+def test_depths_beyond_parameters_are_rejected(site: Site, folder: Path) -> None:
     """LoRA has parameters for the four loops that training runs, and no more."""
     ((code, text),) = site.several([["eval", "runs/loopkit-lora", "--depths", "1-5"]], folder)
     assert code == 2
     assert "use depths up to 4" in text
 
 
-def test_their_own_tests_pass_where_they_are_installed(site: Site, root: Path) -> None:
+@pytest.mark.ci
+def test_own_tests_pass_where_installed(site: Site, root: Path) -> None:
     """One process runs the tests of one package after the other, which saves the start of three pairs of ranks."""
     words = ["pytest", "-p", "no:cacheprovider", "tests"]
     results, text = site.run([(root / "plugins" / package, words) for package in PACKAGES])
@@ -134,12 +135,12 @@ def test_their_own_tests_pass_where_they_are_installed(site: Site, root: Path) -
     assert text.count(" passed") == len(PACKAGES)
 
 
-def test_what_is_removed_is_gone(root: Path, tmp_path: Path) -> None:
+def test_removed_package_is_gone(root: Path, tmp_path: Path) -> None:
     package = "loopkit-mor"
     site = Site(tmp_path / "installed", root)
     site.install(root / "plugins" / package)
     lists = ("list core", "schema", "list recipe")
-    assert all("token_routed" in text or "wikitext_mor" in text for text in all_said(site, tmp_path, *lists).values())
+    assert all("token_routed" in text or "wikitext_mor" in text for text in outputs_of(site, tmp_path, *lists).values())
     site.remove(package)
     commands = ["show core/token_routed", "validate wikitext_mor", "plan wikitext_mor"]
     results = site.several([command.split() for command in (*lists, *commands)], tmp_path)
@@ -148,7 +149,7 @@ def test_what_is_removed_is_gone(root: Path, tmp_path: Path) -> None:
     assert all(code == 2 and "is called" in text for code, text in refused), refused
 
 
-def test_no_plugins_leaves_them_out(site: Site, tmp_path: Path) -> None:
+def test_no_plugins_omits_packages(site: Site, tmp_path: Path) -> None:
     commands = [["list", "core", "--no-plugins"], ["validate", "wikitext_mor", "--no-plugins"]]
     (listed, text), (checked, _) = site.several(commands, tmp_path)
     assert listed == 0

@@ -1,4 +1,4 @@
-"""Several ranks from the command line: one voice, and a failure of one rank that ends all."""
+"""Several ranks from the command line: one output, and a failure of one rank that ends all."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def loopkit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_two_ranks_speak_with_one_voice(folder: Path) -> None:
+def test_only_first_rank_prints(folder: Path) -> None:
     done = loopkit(folder, "train", "tiny.yaml", "--nproc", "2", "--name", "two")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training: 8 steps of 8 sequences, micro-batch 2 on each of 2 ranks") == 1
@@ -91,13 +91,13 @@ def test_two_ranks_speak_with_one_voice(folder: Path) -> None:
         ("kill", 137, "rank 1 was killed by SIGKILL"),
     ],
 )
-def test_what_breaks_one_rank_ends_all_with_its_own_words(folder: Path, how: str, code: int, said: str) -> None:
+def test_failure_of_one_rank_ends_all(folder: Path, how: str, code: int, output: str) -> None:
     options = ("--plugins", "fragile.py", "--set", f"objective.regularizers.fragile={{how: {how}}}")
     done = loopkit(folder, "train", "tiny.yaml", "--nproc", "2", "--name", "broken", *options)
     assert done.returncode == code, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1, done.stderr
-    assert said in errors[0]
+    assert output in errors[0]
     assert "rank 1" in errors[0]
     assert "Traceback" not in done.stderr
 
@@ -114,9 +114,9 @@ def hosts() -> Iterator[list[tuple[str, str]]]:
     names = [f"lk{os.getpid()}{side}" for side in "ab"]
     try:
         for name in names:
-            made = ip("netns", "add", name)
-            if made.returncode:
-                pytest.skip(f"network namespaces are not permitted here: {made.stderr.strip()}")
+            result = ip("netns", "add", name)
+            if result.returncode:
+                pytest.skip(f"network namespaces are not permitted here: {result.stderr.strip()}")
         wire = ip("link", "add", "wire0", "netns", names[0], "type", "veth", "peer", "name", "wire0", "netns", names[1])
         if wire.returncode:
             pytest.skip(f"virtual wires are not permitted here: {wire.stderr.strip()}")
@@ -134,7 +134,8 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_two_hosts_train_and_a_killed_rank_ends_the_job(folder: Path, hosts: list[tuple[str, str]]) -> None:
+@pytest.mark.ci
+def test_killed_rank_ends_job_on_two_hosts(folder: Path, hosts: list[tuple[str, str]]) -> None:
     run = RunFolder(folder / "runs" / "net")
     started = []
     for number, (name, address) in enumerate(hosts):
@@ -143,8 +144,8 @@ def test_two_hosts_train_and_a_killed_rank_ends_the_job(folder: Path, hosts: lis
         words += ["--rdzv-endpoint", f"{hosts[0][1]}:29400", "--rdzv-conf", f"is_host={int(number == 0)}"]
         words += ["--local-addr", address, "-m", "loopkit", "train", "tiny.yaml", "--name", "net"]
         words += ["--set", "train.steps=100000", "--set", "train.checkpoint.every=3"]
-        said = (folder / f"host{number}").open("w")
-        shown = {"cwd": folder, "stdout": said, "stderr": said}
+        output = (folder / f"host{number}").open("w")
+        shown = {"cwd": folder, "stdout": output, "stderr": output}
         started.append(subprocess.Popen(words, env={**environment(folder), "GLOO_SOCKET_IFNAME": "wire0"}, **shown))  # type: ignore[call-overload]
     try:
         end = time.monotonic() + SECONDS
@@ -159,8 +160,8 @@ def test_two_hosts_train_and_a_killed_rank_ends_the_job(folder: Path, hosts: lis
         for process in started:
             process.kill()
     assert all(codes)
-    said = (folder / "host0").read_text()
-    assert said.count("error: rank 0") == 1, said
-    assert "lost another rank, which was killed or cannot be reached any more (" in said
-    kept, _ = newest_checkpoint(run.checkpoints)
-    assert kept.check().step >= 3
+    output = (folder / "host0").read_text()
+    assert output.count("error: rank 0") == 1, output
+    assert "lost another rank, which was killed or cannot be reached any more (" in output
+    checkpoint, _ = newest_checkpoint(run.checkpoints)
+    assert checkpoint.check().step >= 3

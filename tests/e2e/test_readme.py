@@ -73,7 +73,7 @@ def test_the_mini_model_is_a_language_model(root: Path, tmp_path: Path) -> None:
     bigram = bigram_perplexity(train, scored, prepared.tokenizer.size)
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs/wikitext_44m_raw-mini/eval").glob("*.json")]
     rows = [row for result in results for row in result["depths"]]
-    found = {row["token_ppl"] for row in rows if row["depth"] == 4}
-    print(f"perplexity per byte at four loops: {found}, bigram {bigram:.2f}")
-    assert found
-    assert max(found) < bigram
+    perplexities = {row["token_ppl"] for row in rows if row["depth"] == 4}
+    print(f"perplexity per byte at four loops: {perplexities}, bigram {bigram:.2f}")
+    assert perplexities
+    assert max(perplexities) < bigram

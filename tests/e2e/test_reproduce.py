@@ -24,16 +24,16 @@ def reproduce(place: Path, *words: str) -> Result:
 
 
 @pytest.mark.slow  # with arms in this process: the guides on studies
-def test_two_arms_are_run_judged_and_not_run_again(tmp_path: Path) -> None:
+def test_two_arms_run_once_and_are_judged(tmp_path: Path) -> None:
     first = reproduce(tmp_path)
     assert "training readout_blind_spot-smoke-raw-seed42" in first.stderr
     assert "claims hold" in first.stdout
-    found = json.loads((tmp_path / "found.results.json").read_text())["profiles"]["smoke"]
-    assert set(found["arms"]) == {"raw", "norm"}
-    entry = found["arms"]["norm"]["seeds"]["42"]
+    results = json.loads((tmp_path / "found.results.json").read_text())["profiles"]["smoke"]
+    assert set(results["arms"]) == {"raw", "norm"}
+    entry = results["arms"]["norm"]["seeds"]["42"]
     assert [row["depth"] for row in entry["evaluation"]["depths"]] == [1, 2, 3, 4]
     assert {"machine", "packages", "tokens", "early_exit"} <= set(entry)
-    claims = found["claims"]
+    claims = results["claims"]
     # the readout's blindness to scale is there before anything is trained; what rests on arms not run is not judged
     assert claims["norm_readout_cannot_see_scale"]["holds"] is True
     assert claims["scale_sweep_flat_for_norm"]["holds"] is True

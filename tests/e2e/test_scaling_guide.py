@@ -12,7 +12,7 @@ from tests.e2e import documented
 pytestmark = pytest.mark.e2e
 
 
-def test_the_plan_of_seven_billion_parameters_is_the_printed_one(root: Path, tmp_path: Path) -> None:
+def test_plan_of_seven_billion_parameters_is_as_printed(root: Path, tmp_path: Path) -> None:
     guide = (root / "docs" / "guides" / "scaling.md").read_text()
     (recipe,) = re.findall(r"```yaml\n(loopkit: 2\n.*?)```", guide, re.DOTALL)
     (command,) = re.findall(r"`loopkit (plan looped_7b.*?)`", guide)

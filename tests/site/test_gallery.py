@@ -75,7 +75,7 @@ def results(sample: Callable[..., Any], **scales: list[str]) -> dict[str, Any]:
         "holds": False,
         "seeds": [-0.5],
     }
-    found = {
+    result = {
         scale: {
             "date": "2026-01-02T03:04:05Z",
             "arms": {arm: {"label": arm, "seeds": {"1": run}} for arm in arms},
@@ -83,7 +83,7 @@ def results(sample: Callable[..., Any], **scales: list[str]) -> dict[str, Any]:
         }
         for scale, arms in scales.items()
     }
-    return {"study": "a_study", "title": "A study", "profiles": found}
+    return {"study": "a_study", "title": "A study", "profiles": result}
 
 
 def entry_of(root: Path, *studies: StudyFile, name: str = "wikitext_44m_raw") -> RecipeEntry:
@@ -157,9 +157,9 @@ def test_pages_contain_no_absolute_paths(root: Path) -> None:
 
 
 def test_table_of_many_depths_is_collapsed(root: Path, study: Path, sample: Callable[..., Any]) -> None:
-    found = results(sample, mini=["one"])
-    found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]["evaluation"] = sample(depths=40)
-    study.with_name("a_study.results.json").write_text(json.dumps(found))
+    result = results(sample, mini=["one"])
+    result["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]["evaluation"] = sample(depths=40)
+    study.with_name("a_study.results.json").write_text(json.dumps(result))
     page = recipe_page(entry_of(root, read_study(study)), frozenset(), {})
     assert '??? note "Seed 1, by depth (40 depths)"\n\n    | depth |' in page
 
@@ -167,13 +167,13 @@ def test_table_of_many_depths_is_collapsed(root: Path, study: Path, sample: Call
 def test_recipe_page_shows_training_curve(root: Path, study: Path, sample: Callable[..., Any]) -> None:
     plots = {("a_study", "one", "mini", "curve"): "../plots/c.svg"}
     results_file = study.with_name("a_study.results.json")
-    found = results(sample, mini=["one"])
-    run = found["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]
-    results_file.write_text(json.dumps(found))
+    result = results(sample, mini=["one"])
+    run = result["profiles"]["mini"]["arms"]["one"]["seeds"]["1"]
+    results_file.write_text(json.dumps(result))
     assert curves_of({"1": run}) == {}
     assert "plots/c.svg" not in recipe_page(entry_of(root, read_study(study)), frozenset(), {})
     run["curve"] = {"step": [1.5, 3.5], "loss": [4.25, 2.5], "loops": {"2": 3, "4": 1}}
-    results_file.write_text(json.dumps(found))
+    results_file.write_text(json.dumps(result))
     page = recipe_page(entry_of(root, read_study(study)), frozenset(), plots)
     caption = "Training loss by optimizer step, in nats per token: 4.25 to 2.5 with seed 1; 2 to 4 loops per step"
     assert f"![{caption}](../plots/c.svg)" in page
@@ -209,8 +209,8 @@ def test_cards_have_data_for_the_filter(root: Path, study: Path, sample: Callabl
 
 
 def test_incomplete_parent_is_not_compared(tmp_path: Path, root: Path) -> None:
-    whole = (root / "recipes/base/wikitext_44m.yaml").read_text()
-    (tmp_path / "base.yaml").write_text(whole.replace("  width: 512\n", "", 1))
+    text = (root / "recipes/base/wikitext_44m.yaml").read_text()
+    (tmp_path / "base.yaml").write_text(text.replace("  width: 512\n", "", 1))
     (tmp_path / "child.yaml").write_text("loopkit: 2\nextends: base.yaml\nmodel: {width: 512}\n")
     entry = read_entry(tmp_path / "child.yaml", [])
     assert entry.changes is None

@@ -127,6 +127,7 @@ def test_new_recipe_extends_file_with_plugins(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.ci
 def test_package_installs_and_passes_its_tests(tmp_path: Path, root: Path) -> None:
     new("plugin", "my-part", "--kind", "readout", "--out", tmp_path)
     folder, site = tmp_path / "my-part", tmp_path / "site"

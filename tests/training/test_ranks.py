@@ -69,6 +69,18 @@ RUNS["offloaded-step"] = (
     "train.deepspeed={zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}",
 )
 
+REPEATED = (
+    "zero0-sequence",
+    "zero0-scalars",
+    "zero0-jacobian",
+    "zero1-jacobian",
+    "zero0-muon",
+    "zero1-muon",
+    "offloaded-step",
+)
+"""Runs whose stage, objective and optimizer occur in another run; CI alone trains them."""
+NAMES = [pytest.param(name, marks=pytest.mark.ci) if name in REPEATED else name for name in RUNS]
+
 
 def num_steps(name: str) -> int:
     """The optimizer steps of a run."""
@@ -76,26 +88,34 @@ def num_steps(name: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def selected(request: pytest.FixtureRequest) -> list[str]:
+    """The runs that the selected tests of this module compare."""
+    items = [item for item in request.session.items if item.path == request.path]
+    names = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
+    return [name for name in RUNS if name in names]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, selected: list[str]) -> Path:
     """Both sets of runs: ``NAME`` by two ranks, ``alone/PER`` by this process."""
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "texts").mkdir()
     (folder / "texts" / "train.txt").write_text(TEXT)
     (folder / "texts" / "validation.txt").write_text(TEXT[:100])
     (folder / "tiny.yaml").write_text(RECIPE)
-    train_on_ranks(folder / "tiny.yaml", RUNS, folder)
+    train_on_ranks(folder / "tiny.yaml", {name: RUNS[name] for name in selected}, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> dict[str, Path]:
+def alone(folder: Path, selected: list[str]) -> dict[str, Path]:
     """The same steps by one process, whose micro-batch is that of both ranks together."""
     from loopkit.recipe import load_recipe
     from tests.overriding import latest
 
     folders = {}
     parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
-    for per in ("step", "micro_step", "sequence", *parts):
+    for per in dict.fromkeys(name.partition("-")[2] for name in selected):
         joined = parts.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
         folders[per] = folder / "alone" / per
@@ -104,7 +124,7 @@ def alone(folder: Path) -> dict[str, Path]:
     return folders
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", NAMES)
 def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     actual, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
     assert len(actual) == len(expected) == num_steps(name)
@@ -117,14 +137,14 @@ def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path],
         assert record["grad_norm"] == pytest.approx(expected_record["grad_norm"], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", NAMES)
 def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
     first, second = (json.loads((folder / f"{name}.loops.{rank}.json").read_text()) for rank in (0, 1))
     assert len(first) == num_steps(name) * 2  # two micro-steps of two sequences on each of two ranks
     assert first == second
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", NAMES)
 def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     (actual,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
     record, expected_record = json.loads(actual.read_text()), json.loads(expected.read_text())
@@ -135,14 +155,13 @@ def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[
         assert depth == {key: pytest.approx(value, rel=1e-5) for key, value in row.items()}
 
 
-def test_only_the_first_rank_writes(folder: Path) -> None:
-    for name in RUNS:
-        assert [line["step"] for line in read_metrics(RunFolder(folder / name).metrics)] == list(
-            range(1, num_steps(name) + 1)
-        )
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_first_rank_writes(folder: Path, name: str) -> None:
+    steps = [line["step"] for line in read_metrics(RunFolder(folder / name).metrics)]
+    assert steps == list(range(1, num_steps(name) + 1))
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("scalars")])
+@pytest.mark.parametrize("name", ["zero3-scalars", pytest.param("zero0-scalars", marks=pytest.mark.ci)])
 def test_running_buffers_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     actual, expected = (tensors(run, num_steps(name)) for run in (folder / name, alone["scalars"]))
     for key in ("log_s_ref", "count"):

@@ -50,10 +50,11 @@ def covers(subject: ComponentUnderTest) -> None:
         optimizer = subject.build().build(groups)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise Violation("build() does not return a torch.optim.Optimizer", type(optimizer).__name__)
-    taken = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+    identifiers = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     expected = [id(parameter) for parameter in all_parameters(groups)]
-    if sorted(taken) != sorted(expected):
-        seen = f"{plural(len(taken), 'parameter')}, {len(set(taken) & set(expected))} of the {len(expected)} given"
+    if sorted(identifiers) != sorted(expected):
+        shared = len(set(identifiers) & set(expected))
+        seen = f"{plural(len(identifiers), 'parameter')}, {shared} of the {len(expected)} given"
         raise Violation("it does not take each parameter exactly once", seen)
 
 
@@ -129,14 +130,14 @@ def state_numbers(subject: ComponentUnderTest) -> None:
         groups, optimizer_rule = parameter_groups(), subject.build(variant.options)
         optimizer = optimizer_rule.build(groups)
         steps(optimizer, groups, 1)
-        held = sum(
+        num_elements = sum(
             value.numel()
             for parameter, values in optimizer.state.items()
             for value in values.values()
             if isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape
         )
-        if (stated := optimizer_rule.state_numbers(groups)) != held:
-            seen = f"it reports {stated} numbers and holds {held} {variant.name}".rstrip()
+        if (stated := optimizer_rule.state_numbers(groups)) != num_elements:
+            seen = f"it reports {stated} numbers and holds {num_elements} {variant.name}".rstrip()
             raise Violation(
                 "the size of its state differs from the reported one", seen, "override state_numbers(groups)"
             )

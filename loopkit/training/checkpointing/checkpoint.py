@@ -17,6 +17,7 @@ from loopkit.model import load_weights, save_weights
 from loopkit.recipe import Recipe
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.checkpoint import (
+    EARLIER,
     OBJECTIVE,
     OPTIMIZER,
     RESOLVED,
@@ -151,7 +152,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
         train_state_of(state), state["recipe"]["train"]["loops_per"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointProblem(
-            f"{path} does not contain the state of a run: {type(error).__name__}: {error}"
+            f"{path} does not contain the state of a run ({type(error).__name__}: {error}); {EARLIER}"
         ) from error
     return state
 
@@ -182,7 +183,10 @@ def load_parameters(checkpoint: Checkpoint, model: nn.Module, objective: nn.Modu
         try:
             objective.load_state_dict(_tensors(checkpoint, OBJECTIVE))
         except RuntimeError as error:
-            raise CheckpointProblem(f"{checkpoint.path / OBJECTIVE} belongs to another objective: {error}") from error
+            raise CheckpointProblem(
+                f"{checkpoint.path / OBJECTIVE} belongs to another objective: {error}; "
+                "resume with the objective that it was trained with"
+            ) from error
 
 
 def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process) -> bool:
@@ -201,7 +205,7 @@ def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process) -> bool:
         rng.restore(_tensors(checkpoint, name), process.device)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointProblem(
-            f"{checkpoint.path / name} does not contain the state of random generators: {error}"
+            f"{checkpoint.path / name} does not contain the state of random generators ({error}); {EARLIER}"
         ) from error
     return True
 
@@ -212,7 +216,7 @@ def _tensors(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointProblem(f"{path} is not a readable safetensors file: {error}") from error
+        raise CheckpointProblem(f"{path} is not a readable safetensors file ({error}); {EARLIER}") from error
 
 
 def _generators_file(rank: int) -> str:

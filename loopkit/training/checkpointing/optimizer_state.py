@@ -64,7 +64,10 @@ def load_optimizer_state(engine: Engine, gathered: Mapping[str, Tensor]) -> None
     saved, trained = set(by_parameter), set(names.values())
     if saved != trained:
         shown = ", ".join([*sorted(saved - trained), *sorted(trained - saved)][:5])
-        raise UserError(f"the checkpoint's optimizer state does not match the trained parameters: {shown}")
+        raise UserError(
+            f"the checkpoint's optimizer state does not match the trained parameters: {shown}; "
+            "resume with the model that it was trained with, or take its weights alone with train.start_from"
+        )
     if engine.stage == 0:
         _load(engine.deepspeed.optimizer, lambda parameter: by_parameter[names[id(parameter)]])
         return
