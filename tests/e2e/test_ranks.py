@@ -84,20 +84,20 @@ def test_only_first_rank_prints(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "said"),
+    ("how", "code", "message"),
     [
         # tests/training/distributed/test_rank_errors.py checks the words of one rank without the command line
         pytest.param("user", 2, "something broke", marks=pytest.mark.slow),
         ("kill", 137, "rank 1 was killed by SIGKILL"),
     ],
 )
-def test_failure_of_one_rank_ends_all(folder: Path, how: str, code: int, output: str) -> None:
+def test_failure_of_one_rank_ends_all(folder: Path, how: str, code: int, message: str) -> None:
     options = ("--plugins", "fragile.py", "--set", f"objective.regularizers.fragile={{how: {how}}}")
     done = loopkit(folder, "train", "tiny.yaml", "--nproc", "2", "--name", "broken", *options)
     assert done.returncode == code, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1, done.stderr
-    assert output in errors[0]
+    assert message in errors[0]
     assert "rank 1" in errors[0]
     assert "Traceback" not in done.stderr
 
