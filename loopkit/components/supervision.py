@@ -77,7 +77,7 @@ class _Mean(Supervision):
         ks = self.loops(t.loops.total)
         active = active_KB1(t, ks)
         if active is None:
-            nll_KBT = t.nll(ks)
+            nll_KBT = t.nll(ks, weight=1.0)
             return Supervised(over_scored(nll_KBT, t).mean(), ce_of(nll_KBT, t, ks))
         active[-1] |= ~active.any(dim=0)  # a sequence that stopped earlier is read at its last state
         share_KBT = (active.double() / active.sum(dim=0)).expand(-1, *t.batch.labels.shape)
@@ -166,7 +166,7 @@ class ExitWeighted(Supervision):
             # the head is linear and p sums to 1, so mixing readouts is mixing logits
             z = sum(p[..., None] * t.readout(k) for p, k in zip(p_KBT, ks, strict=True))
             assert isinstance(z, Tensor)
-            loss = over_scored(t.score(z), t)
+            loss = over_scored(t.score(z, weight=1.0), t)
             with torch.no_grad():
                 nll_KBT = t.nll(ks)
         entropy = over_scored(-(p_KBT * log_p_KBT).sum(dim=0) * scored, t)

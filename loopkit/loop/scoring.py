@@ -15,15 +15,20 @@ from loopkit.loop.batch import IGNORE, Batch
 _CHUNK = 4096  # tokens whose logits are held at once
 
 
-def score_labels(head: Any, z: Tensor, batch: Batch, weight: Tensor | None = None) -> Tensor:
+def score_labels(head: Any, z: Tensor, batch: Batch, weight: Tensor | float | None = None) -> Tensor:
     """Negative log-likelihood of the labels, ``[..., B, T, D] -> [..., B, T]``; see ``Trajectory.score``."""
     labels = batch.labels.expand(z.shape[:-1])
     if batch.num_scored == batch.labels.numel():
         return head(z, labels, weight)
-    # scoring a token without a label would cost as much as scoring one with a label
-    scored = labels != IGNORE
-    values = head(z[scored], labels[scored], None if weight is None else weight[scored])
-    return torch.zeros(labels.shape, dtype=values.dtype, device=z.device).masked_scatter(scored, values)
+    # scoring a token without a label would cost as much as scoring one with a label; the host has counted the labels,
+    # so that a device need not wait for it
+    at_N = batch.scored.flatten().nonzero_static(size=batch.num_scored).squeeze(1)
+    if isinstance(weight, Tensor):
+        weight = weight.expand(labels.shape).flatten(-2).index_select(-1, at_N)
+    labels = labels.flatten(-2).index_select(-1, at_N)
+    values = head(z.flatten(-3, -2).index_select(-2, at_N), labels, weight)
+    nll = torch.zeros((*z.shape[:-3], batch.labels.numel()), dtype=values.dtype, device=z.device)
+    return nll.index_copy(-1, at_N, values).unflatten(-1, batch.labels.shape)
 
 
 def predict_tokens(head: Any, z_BTD: Tensor, batch: Batch) -> Tensor:

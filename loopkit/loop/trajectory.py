@@ -136,7 +136,9 @@ class Trajectory:
         self._observed.add(k)
         return True
 
-    def nll(self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: Tensor | None = None) -> Tensor:
+    def nll(
+        self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: Tensor | float | None = None
+    ) -> Tensor:
         """Negative log-likelihood of the labels, ``[len(ks), B, T]`` fp32 in nats, 0 where a token is not scored.
 
         Args:
@@ -149,13 +151,17 @@ class Trajectory:
         ats = [at] * len(ks) if at is None or isinstance(at, int) else list(at)
         return self.score(torch.stack([self.readout(k, a) for k, a in zip(ks, ats, strict=True)]), weight)
 
-    def score(self, z: Tensor, weight: Tensor | None = None) -> Tensor:
+    def score(self, z: Tensor, weight: Tensor | float | None = None) -> Tensor:
         """Negative log-likelihood of the labels for any readouts, ``[..., B, T, D] -> [..., B, T]`` fp32 in nats.
 
         Args:
             z: Readouts, the inputs of the head.
-            weight: ``[..., B, T]``, the gradient that each value will receive, up to one common factor; ``None``: equal
-                for all. A correct weight saves time; a wrong one changes no result.
+            weight: The gradient that each value will receive, up to one factor: ``[..., B, T]``, or a number if it is
+                the same for all. It saves a quarter of the head's products; ``None`` allows any gradient.
+
+        Raises:
+            RuntimeError: In the backward pass on the CPU, if the gradient is not a multiple of ``weight``; on other
+                devices the gradient of the head is NaN.
         """
         return score_labels(self.model.head, z, self.batch, weight)
 

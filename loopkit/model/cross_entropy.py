@@ -3,8 +3,8 @@
 Dims: N tokens, D width, V vocabulary. A part holds about ``LOGITS`` logits. Where a gradient is wanted it is formed
 in the forward pass, part by part, from the probabilities at hand: three matrix products, as many as the dense path, and
 none of its N x V memory. The gradient of ``z`` is known row by row up to what each row will receive; that of the matrix
-sums over rows, so it needs their weights beforehand. A mean gives every row the same; where the guess turns out wrong,
-the logits are formed a second time.
+sums over rows, so it needs their weights beforehand. If the caller does not state them, the backward pass forms the
+logits a second time. It never waits for the device to compare weights with the gradient that arrives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOGITS = 2**26
 
 
 def linear_nll(
-    z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, expected: Tensor | None = None
+    z: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, row_weight: Tensor | float | None = None
 ) -> Tensor:
     """Negative log-likelihood of labels under ``softmax(z W^T + b)``.
 
@@ -33,17 +33,22 @@ def linear_nll(
         weight: ``[V, D]``.
         bias: ``[V]`` or ``None``.
         labels: ``[...]`` int64, each in 0..V-1.
-        expected: ``[...]``, the gradient that each value will receive up to one factor. ``None``: all the same.
+        row_weight: The gradient that each value will receive, up to one factor: ``[...]``, or a number if all receive
+            the same. It saves a product of the size of the logits; ``None`` allows any gradient.
 
     Returns:
         ``[...]`` in nats; fp32, or fp64 if ``z`` is.
+
+    Raises:
+        RuntimeError: In the backward pass on the CPU, if the gradient is not a multiple of ``row_weight``. On other
+            devices the gradient of the matrix is then NaN, because an error would have to wait for the device.
     """
     dtype = _operand_dtype(z)
     flat, flat_labels = z.flatten(0, -2), labels.flatten()
     with _without_autocast(z):
         if torch.is_grad_enabled() and (z.requires_grad or weight.requires_grad):
-            guess = None if expected is None else expected.detach().flatten()
-            values = _LinearNll.apply(flat, weight, bias, flat_labels, guess, dtype)
+            weight_N = row_weight.detach().flatten() if isinstance(row_weight, Tensor) else row_weight
+            values = _LinearNll.apply(flat, weight, bias, flat_labels, weight_N, dtype)
         else:
             matrix = _operand(weight, dtype)
             parts = _parts(flat, weight)
@@ -139,43 +144,44 @@ class _LinearNll(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         labels: Tensor,
-        guess: Tensor | None,
+        row_weight: Tensor | float | None,
         dtype: torch.dtype,
     ) -> Tensor:
         matrix, narrow = _operand(weight, dtype), weight.to(dtype)
-        values, grad_z = [], torch.empty_like(z)
-        grad_weight = torch.zeros_like(weight)
-        grad_bias = None if bias is None else torch.zeros_like(bias)
+        needs_z, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        values, grad_z = [], torch.empty_like(z) if needs_z else None
+        grad_weight = torch.zeros_like(weight) if needs_weight and row_weight is not None else None
+        grad_bias = torch.zeros_like(bias) if needs_bias and row_weight is not None and bias is not None else None
         for part in _parts(z, weight):
             log_p, nll = _log_p(z[part], matrix, bias, labels[part], dtype)
             values.append(nll)
             p = _residual(log_p, labels[part])
-            p_narrow = p.to(dtype)
-            if ctx.needs_input_grad[0]:
-                grad_z[part] = p_narrow @ narrow
-            if guess is not None:
-                p.mul_(guess[part, None])
-                p_narrow = p.to(dtype)
-            if ctx.needs_input_grad[1]:
-                grad_weight += p_narrow.T @ z[part].to(dtype)
+            if grad_z is not None:
+                grad_z[part] = p.to(dtype) @ narrow
+            if isinstance(row_weight, Tensor):
+                p.mul_(row_weight[part, None])
+            if grad_weight is not None:
+                grad_weight += p.to(dtype).T @ z[part].to(dtype)
             if grad_bias is not None:
                 grad_bias += p.sum(dim=0)
         ctx.dtype = dtype
-        ctx.save_for_backward(z, weight, bias, labels, guess, grad_z, grad_weight, grad_bias)
+        ctx.number = None if isinstance(row_weight, Tensor) else row_weight
+        weights = row_weight if isinstance(row_weight, Tensor) else None
+        ctx.save_for_backward(z, weight, bias, labels, weights, grad_z, grad_weight, grad_bias)
         return torch.cat(values)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, weight, bias, labels, guess, grad_z, grad_weight, grad_bias = ctx.saved_tensors
+        z, weight, bias, labels, weights, grad_z, grad_weight, grad_bias = ctx.saved_tensors
+        row_weight = ctx.number if weights is None else weights
         needs_z, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        if needs_weight or needs_bias:
-            factor = _common_factor(grad, guess)
-            if factor is None:
-                grad_weight, grad_bias = _again(ctx.dtype, z, weight, bias, labels, grad)
-            else:
-                grad_weight = grad_weight * factor.to(grad_weight.dtype)
-                grad_bias = None if grad_bias is None else grad_bias * factor.to(grad_bias.dtype)
+        if row_weight is None and (needs_weight or needs_bias):
+            grad_weight, grad_bias = _again(ctx.dtype, z, weight, bias, labels, grad)
+        elif needs_weight or needs_bias:
+            factor = _common_factor(grad, row_weight)
+            grad_weight = None if grad_weight is None else grad_weight * factor.to(grad_weight.dtype)
+            grad_bias = None if grad_bias is None else grad_bias * factor.to(grad_bias.dtype)
         return (
             (grad_z * grad[:, None].to(grad_z.dtype)) if needs_z else None,
             grad_weight if needs_weight else None,
@@ -186,15 +192,25 @@ class _LinearNll(torch.autograd.Function):
         )
 
 
-def _common_factor(grad: Tensor, guess: Tensor | None) -> Tensor | None:
-    """Return the one factor between the guessed and the true gradient of the values, or ``None`` if there is none."""
+def _common_factor(grad: Tensor, row_weight: Tensor | float) -> Tensor:
+    """Return the factor between the stated and the true gradient of the values, a scalar.
+
+    Raises:
+        RuntimeError: If there is none; NaN on a device that the host would have to wait for.
+    """
     if grad.numel() == 0:
         return grad.new_ones(())
-    guess = torch.ones_like(grad) if guess is None else guess.to(grad.dtype)
-    largest = guess.abs().argmax()
-    factor = grad[largest] / guess[largest]
-    close = torch.allclose(grad, guess * factor, rtol=8 * torch.finfo(grad.dtype).eps, atol=0.0)
-    return factor if close else None
+    row_weight = row_weight.to(grad.dtype) if isinstance(row_weight, Tensor) else torch.full_like(grad, row_weight)
+    largest = row_weight.abs().argmax(keepdim=True)
+    at_largest = row_weight.take(largest).squeeze()
+    factor = torch.where(at_largest == 0, 0.0, grad.take(largest).squeeze() / at_largest)
+    equal = torch.isclose(grad, row_weight * factor, rtol=8 * torch.finfo(grad.dtype).eps, atol=0.0).all()
+    if grad.device.type == "cpu" and not equal and grad.isfinite().all():
+        raise RuntimeError(
+            "the gradient of the likelihoods is not a multiple of the weight that was stated for them; "
+            "pass nll() or score() the weight that the loss gives each token, or none"
+        )
+    return torch.where(equal, factor, torch.nan)
 
 
 def _again(

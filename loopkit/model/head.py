@@ -22,17 +22,17 @@ class Head(nn.Linear):
     def __init__(self, width: int, vocabulary: int, *, bias: bool = False) -> None:
         super().__init__(width, vocabulary, bias=bias)
 
-    def forward(self, z: Tensor, labels: Tensor | None = None, expected: Tensor | None = None) -> Tensor:
+    def forward(self, z: Tensor, labels: Tensor | None = None, row_weight: Tensor | float | None = None) -> Tensor:
         """Logits of readouts, or the negative log-likelihood of labels.
 
         Args:
             z: Readouts.
             labels: What to score; ``None`` gives logits.
-            expected: The gradient that each value will receive up to one factor, see ``linear_nll``.
+            row_weight: The gradient that each value will receive, up to one factor, see ``linear_nll``.
 
         Shapes:
-            z: ``[..., D]``; labels and expected: ``[...]``; logits: ``[..., V]``; nll: ``[...]``.
+            z: ``[..., D]``; labels and row_weight: ``[...]``; logits: ``[..., V]``; nll: ``[...]``.
         """
         if labels is not None:
-            return linear_nll(z, self.weight, self.bias, labels, expected)
+            return linear_nll(z, self.weight, self.bias, labels, row_weight)
         return linear_logits(z, self.weight, self.bias)

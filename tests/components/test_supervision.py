@@ -167,7 +167,7 @@ class Published(Told):
     def readout(self, k: int) -> Tensor:
         return self.hidden[k - 1]
 
-    def score(self, z: Tensor) -> Tensor:
+    def score(self, z: Tensor, weight: float | None = None) -> Tensor:
         logits = (z @ self.head.T).movedim(-1, 1)
         return F.cross_entropy(logits, self.batch.labels, reduction="none", ignore_index=-100)
 

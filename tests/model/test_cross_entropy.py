@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -50,13 +52,15 @@ UPSTREAM = {
 }
 
 
+CASES = [(upstream, None) for upstream in UPSTREAM] + [(name, UPSTREAM[name]) for name in UPSTREAM]
+CASES += [("mean", 1.0), ("nothing", 1.0), ("nothing", UPSTREAM["weighted"]), ("weighted", 3 * UPSTREAM["weighted"])]
+
+
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("upstream", UPSTREAM)
-@pytest.mark.parametrize("guess", [None, *UPSTREAM])
-def test_values_and_gradients_equal_dense_path(parts: int, upstream: str, guess: str | None, bias: bool) -> None:
+@pytest.mark.parametrize(("upstream", "row_weight"), CASES)
+def test_values_and_gradients_equal_dense_path(parts: int, upstream: str, row_weight: Any, bias: bool) -> None:
     z, weight, offset, labels = inputs(bias=bias)
-    expected = None if guess is None else UPSTREAM[guess]
-    got = linear_nll(z, weight, offset, labels, expected)
+    got = linear_nll(z, weight, offset, labels, row_weight)
     expected = dense(z, weight, offset, labels)
     torch.testing.assert_close(got, expected)
     for a, b in zip(
@@ -78,16 +82,25 @@ def test_equals_torch_chunked_cross_entropy() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_wrong_gradient_weight_recomputes_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("row_weight", "times"), [(1.0, 1), (UPSTREAM["mean"], 1), (None, 2)])
+def test_only_unknown_weights_recompute_logits(row_weight: Any, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    formed = cross_entropy._log_p
-    monkeypatch.setattr(cross_entropy, "_log_p", lambda *args: calls.append(1) or formed(*args))
+    log_p = cross_entropy._log_p
+    monkeypatch.setattr(cross_entropy, "_log_p", lambda *args: calls.append(1) or log_p(*args))
     z, weight, _, labels = inputs(bias=False)
-    for upstream, guess, times in (("mean", None, 1), ("weighted", "weighted", 1), ("weighted", None, 2)):
-        calls.clear()
-        values = linear_nll(z, weight, None, labels, None if guess is None else 3 * UPSTREAM[guess])
+    gradients(linear_nll(z, weight, None, labels, row_weight), UPSTREAM["mean"], z, weight)
+    assert len(calls) == times
+
+
+@pytest.mark.parametrize(
+    ("upstream", "row_weight"),
+    [("weighted", 1.0), ("one row", UPSTREAM["weighted"]), ("mean", UPSTREAM["nothing"])],
+)
+def test_gradient_of_another_weight_is_an_error(upstream: str, row_weight: Any) -> None:
+    z, weight, _, labels = inputs(bias=False)
+    values = linear_nll(z, weight, None, labels, row_weight)
+    with pytest.raises(RuntimeError, match="not a multiple of the weight that was stated"):
         gradients(values, UPSTREAM[upstream], z, weight)
-        assert len(calls) == times, (upstream, guess)
 
 
 @pytest.mark.parametrize(("grad_z", "grad_weight"), [(True, False), (False, True)])

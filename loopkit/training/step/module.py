@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -49,7 +50,7 @@ class TrainingModule(nn.Module):
         Returns:
             The loss, an fp32 scalar, and the metrics.
         """
-        with torch.autocast(batch.device.type, dtype=torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(batch.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext():
             trajectory = self.model.run(batch, loops, noise_key=(self.seed, optimizer_step))
             outcome = self.objective(trajectory, optimizer_step, share, token_share)
         metrics = {"loss": outcome.loss}
