@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -25,7 +25,7 @@ RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "wikitext_44m_raw.yam
 
 
 def loopkit_step(
-    shape: Shape, *, device: str, bf16: bool, compile: bool, checkpointing: bool, folder: Path
+    shape: Shape, *, device: Literal["cpu", "cuda"], bf16: bool, compile: bool, checkpointing: bool, folder: Path
 ) -> Callable[[int], None]:
     """Return a step of loopkit's trainer, on random tokens."""
     from rich.console import Console
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("shape", type=json.loads)
     for flag in ("bf16", "compile", "checkpointing", "profile"):
         parser.add_argument(f"--{flag}", action="store_true")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever else prints must not mix with the answers
     shape = Shape(**options.shape)

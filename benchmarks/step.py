@@ -3,8 +3,8 @@
     python -m benchmarks.step --rounds 5
     python -m benchmarks.step --dropout 0.1 --profile
 
-Prints JSON: medians of the seconds of a step, tokens per second, peak memory over idle (on a GPU, of all), and the share
-of the time that the model's own matrix products take alone. One thread per core that is idle: set OMP_NUM_THREADS.
+Prints JSON: medians of the seconds of a step, tokens per second, peak memory over idle (on a GPU, of all), and the
+share of the time that the model's own matrix products take alone. One thread per idle core: set OMP_NUM_THREADS.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from loopkit.loop import IGNORE, Trajectory
+from loopkit.loop.scoring import RowWeight
 
 
 class TrajectoryView(Trajectory):
@@ -65,9 +66,7 @@ class TrajectoryView(Trajectory):
         at = self._at(k, at)
         return self._cached("logits", k, at, lambda: Trajectory.logits(self, k, at))
 
-    def nll(
-        self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: Tensor | float | None = None
-    ) -> Tensor:
+    def nll(self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: RowWeight = None) -> Tensor:
         """As for any trajectory; for one loop, from its cached logits if there are any."""
         ats = [self._at(k, at) for k in ks] if at is None or isinstance(at, int) else list(at)
         logits = self._find("logits", ks[0], ats[0]) if len(ks) == 1 else None

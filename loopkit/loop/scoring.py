@@ -12,10 +12,13 @@ from torch import Tensor
 
 from loopkit.loop.batch import IGNORE, Batch
 
+RowWeight = Tensor | float | None
+"""The gradient that each likelihood will receive, up to one factor: a tensor, a number for all, or unknown."""
+
 _CHUNK = 4096  # tokens whose logits are held at once
 
 
-def score_labels(head: Any, z: Tensor, batch: Batch, weight: Tensor | float | None = None) -> Tensor:
+def score_labels(head: Any, z: Tensor, batch: Batch, weight: RowWeight = None) -> Tensor:
     """Negative log-likelihood of the labels, ``[..., B, T, D] -> [..., B, T]``; see ``Trajectory.score``."""
     labels = batch.labels.expand(z.shape[:-1])
     if batch.num_scored == batch.labels.numel():

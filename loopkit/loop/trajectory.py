@@ -19,7 +19,7 @@ from loopkit.loop.looped_model import LoopedModelProtocol
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
 from loopkit.loop.records import previous_records
-from loopkit.loop.scoring import predict_tokens, score_labels
+from loopkit.loop.scoring import RowWeight, predict_tokens, score_labels
 from loopkit.loop.step import Step
 
 
@@ -136,9 +136,7 @@ class Trajectory:
         self._observed.add(k)
         return True
 
-    def nll(
-        self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: Tensor | float | None = None
-    ) -> Tensor:
+    def nll(self, ks: Sequence[int], at: int | Sequence[int] | None = None, weight: RowWeight = None) -> Tensor:
         """Negative log-likelihood of the labels, ``[len(ks), B, T]`` fp32 in nats, 0 where a token is not scored.
 
         Args:
@@ -151,17 +149,13 @@ class Trajectory:
         ats = [at] * len(ks) if at is None or isinstance(at, int) else list(at)
         return self.score(torch.stack([self.readout(k, a) for k, a in zip(ks, ats, strict=True)]), weight)
 
-    def score(self, z: Tensor, weight: Tensor | float | None = None) -> Tensor:
+    def score(self, z: Tensor, weight: RowWeight = None) -> Tensor:
         """Negative log-likelihood of the labels for any readouts, ``[..., B, T, D] -> [..., B, T]`` fp32 in nats.
 
         Args:
             z: Readouts, the inputs of the head.
-            weight: The gradient that each value will receive, up to one factor: ``[..., B, T]``, or a number if it is
-                the same for all. It saves a quarter of the head's products; ``None`` allows any gradient.
-
-        Raises:
-            RuntimeError: In the backward pass on the CPU, if the gradient is not a multiple of ``weight``; on other
-                devices the gradient of the head is NaN.
+            weight: The gradient that each value will receive, up to one factor, which saves a quarter of the head's
+                products. A wrong one is an error on the CPU and gives NaN elsewhere.
         """
         return score_labels(self.model.head, z, self.batch, weight)
 

@@ -50,7 +50,7 @@ class NoHostWait(TorchDispatchMode):
 @pytest.mark.parametrize("name", sorted(covering(COMPONENTS)))
 def test_micro_step_never_waits_for_device(name: str, scored: str) -> None:
     recipe = load_recipe(name, ("smoke",), TINY, installed=False)
-    low, high = recipe.train.schedule.build().bounds
+    _, high = recipe.train.schedule.build().bounds
     length = recipe.data.length
     model = build_model(recipe.model, vocabulary=VOCABULARY, max_length=length, max_loops=high, device="meta")
     if model.stops:
