@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from loopkit.recipe import Recipe, load_recipe
 
@@ -172,6 +172,8 @@ def generate(
     top_k: int | None = None,
     min_p: float = 0.0,
     seed: int = 0,
+    exit: str | Mapping[str, Any] | None = None,
+    exit_level: Literal["token", "sequence"] = "token",
     stop: Sequence[str] = (),
     step: int | None = None,
     dtype: Literal["fp32", "bf16_autocast"] | None = None,
@@ -190,6 +192,9 @@ def generate(
         top_k: Sample from this many most likely tokens.
         min_p: Sample from tokens at least this share as likely as the most likely one.
         seed: Seed of sampling, and of a random start.
+        exit: Rule that stops looping early, with its options as in a recipe: ``{"type": "kl", "threshold": -0.01}``;
+            ``depth`` is then the maximum.
+        exit_level: Decide for each new ``token``, or once for a prompt and its new tokens (``sequence``).
         stop: Strings that end a completion.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
         dtype: Arithmetic; None takes that of the recipe.
@@ -197,15 +202,17 @@ def generate(
         runs: Folder of the runs.
 
     Returns:
-        The completion of each prompt: ``text``, ``num_tokens``, and whether it ``finished`` before the limit.
+        The completion of each prompt: ``text``, ``num_tokens``, ``mean_depth``, and whether it ``finished`` before the
+        limit.
 
     Raises:
         UserError: If there is no such run, a prompt is empty, or a number is out of its range.
     """
     from loopkit.errors import UserError
     from loopkit.evaluation.context import evaluation_mode
+    from loopkit.evaluation.evaluate_run import build_exit
     from loopkit.evaluation.trained_run import open_run
-    from loopkit.inference import Sampling, complete
+    from loopkit.inference import ExitRule, Sampling, complete
 
     texts = [prompts] if isinstance(prompts, str) else list(prompts)
     if not all(texts):
@@ -221,4 +228,5 @@ def generate(
             max_tokens=max_tokens,
             stop=stop,
             sampling=sampling,
+            exit=None if exit is None else ExitRule(build_exit(opened, exit), exit_level),
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,7 +27,6 @@ from loopkit.plural import plural
 
 if TYPE_CHECKING:
     from loopkit.evaluation.trained_run import TrainedRun
-    from loopkit.inference import Sampling
     from loopkit.inference.complete import Completed
 
 
@@ -68,6 +69,22 @@ if TYPE_CHECKING:
     help="Sample from tokens at least this share as likely as the most likely one.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling and of a random initial state.")
+@click.option("--exit", "exit_name", metavar="NAME", help="Stop looping early by this rule, as in loopkit list exit.")
+@click.option(
+    "--exit-level",
+    type=click.Choice(["token", "sequence"]),
+    default="token",
+    show_default=True,
+    help="Decide for each new token, or once for a prompt and all its new tokens.",
+)
+@click.option(
+    "--set",
+    "-s",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of --exit, such as exit.threshold=3; may repeat.",
+)
 @click.option("--stop", multiple=True, help="String that ends a completion; may repeat.")
 @click.option("--chat", is_flag=True, help="Format the prompt as a user's turn of a conversation.")
 @click.option("--system", help="System prompt of --chat; an empty one omits it.")
@@ -90,6 +107,9 @@ def command(
     top_k: int | None,
     min_p: float,
     seed: int,
+    exit_name: str | None,
+    exit_level: Literal["token", "sequence"],
+    overrides: tuple[str, ...],
     stop: tuple[str, ...],
     chat: bool,
     system: str | None,
@@ -103,7 +123,8 @@ def command(
     """Generate text with RUN, a folder or a name under runs/; the default is the newest.
 
     Several prompts form one batch, which does not change their completions. A single completion is shown while it is
-    generated.
+    generated. With --exit, --depth is the maximum number of loops; a token has no keys and values in loops that it
+    skipped.
     """
     if system is not None and not chat:
         raise UserError("--system applies only to a conversation; add --chat")
@@ -115,14 +136,16 @@ def command(
         inputs = tuple(read_prompts(file))
     else:
         inputs = prompts or (sys.stdin.read().removesuffix("\n"),)
+    exit_value = _exit_value(exit_name, overrides)
     if not all(inputs):
         raise UserError("the prompt is empty; give --prompt TEXT or text on standard input")
 
     import json
 
     from loopkit.components.chat import CLOSE
+    from loopkit.evaluation.evaluate_run import build_exit
     from loopkit.evaluation.trained_run import open_run
-    from loopkit.inference import Sampling, uncacheable_components
+    from loopkit.inference import ExitRule, Sampling, uncacheable_components
 
     opened = open_run(run, step=step, plugins=plugins, device=choose_device(device), root=runs)
     show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
@@ -130,24 +153,59 @@ def command(
         note = f"{' and '.join(parts)}: no key-value cache, so each new token recomputes the whole sequence"
         click.echo(f"note: {note}", err=True)
     depth = opened.trained.max if depth is None else depth
+    exit = None if exit_value is None else ExitRule(build_exit(opened, exit_value), exit_level)
     texts = [_conversation(text, system) for text in inputs] if chat else list(inputs)
-    stops = (*stop, CLOSE) if chat else stop
     precision = dtype or opened.recipe.train.precision
-    stream = not as_json and len(texts) == 1 and sys.stdout.isatty()
-    sampling = Sampling(temperature, top_p, seed, top_k, min_p)
+    options: dict[str, Any] = {
+        "depth": depth,
+        "max_tokens": max_tokens,
+        "stop": (*stop, CLOSE) if chat else stop,
+        "sampling": Sampling(temperature, top_p, seed, top_k, min_p),
+        "exit": exit,
+    }
     if out is not None:
-        _complete_file(opened, texts, out, batch, depth, max_tokens, stops, sampling, precision)
+        rule = {"exit": exit_value, "exit_level": None if exit is None else exit_level}
+        _complete_file(opened, texts, out, batch, precision, rule, options)
         return
-    completions = _complete(opened, texts, depth, max_tokens, stops, sampling, precision, stream)
+    stream = not as_json and len(texts) == 1 and sys.stdout.isatty()
+    start = perf_counter()
+    completions = _complete(opened, texts, precision, stream, options)
     if as_json:
         records = [
             {"prompt": prompt, "text": item.text, "num_tokens": item.num_tokens, "finished": item.finished}
+            | ({} if exit is None else {"mean_depth": item.mean_depth})
             for prompt, item in zip(texts, completions, strict=True)
         ]
         facts = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth}
         click.echo(json.dumps(facts | {"dtype": precision, "completions": records}, indent=2, ensure_ascii=False))
     elif not stream:
         click.echo("\n\n".join(item.text for item in completions))
+    if stream or exit is not None:
+        click.echo(_summary(completions, perf_counter() - start), err=True)
+
+
+def _exit_value(name: str | None, overrides: Sequence[str]) -> dict[str, Any] | None:
+    """Return an exit as a recipe would write it."""
+    from loopkit.recipe.layers import overrides as read_overrides
+
+    for text in overrides:
+        if not text.strip().startswith("exit."):
+            raise UserError(f"--set {text}: only exit.* can be set, such as exit.threshold=3")
+    if name is None:
+        if overrides:
+            raise UserError(f"--set {overrides[0]}: there is no exit to change; add --exit NAME")
+        return None
+    options: dict[str, Any] = {}
+    for node in read_overrides(overrides):
+        options |= node.plain()["exit"]
+    return {"type": name, **options}
+
+
+def _summary(completions: Sequence[Completed], seconds: float) -> str:
+    """Return the number of tokens, their speed, and their mean depth."""
+    tokens = sum(item.num_tokens for item in completions)
+    depth = sum(item.num_tokens * item.mean_depth for item in completions) / max(tokens, 1)
+    return f"{plural(tokens, 'token')} at {tokens / seconds:,.0f} tokens/s, mean depth {depth:.3g}"
 
 
 def _conversation(text: str, system: str | None) -> str:
@@ -162,73 +220,54 @@ def _complete_file(
     prompts: Sequence[str],
     out: Path,
     batch: int,
-    depth: int,
-    max_tokens: int,
-    stop: Sequence[str],
-    sampling: Sampling,
     dtype: str,
+    rule: dict[str, Any],
+    options: dict[str, Any],
 ) -> None:
     """Complete prompts in batches, and append each completion to a file as soon as it ends."""
-    from dataclasses import asdict
-    from time import perf_counter
-
     from loopkit.evaluation.context import evaluation_mode
     from loopkit.inference import complete
     from loopkit.inference.prompt_file import CompletionLog
 
-    settings = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth, "dtype": dtype}
-    settings |= {"max_tokens": max_tokens, "stop": list(stop), **asdict(sampling)}
-    tokens, start = 0, perf_counter()
+    settings: dict[str, Any] = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "dtype": dtype}
+    settings |= {"depth": options["depth"], "max_tokens": options["max_tokens"], "stop": list(options["stop"])}
+    settings |= {**asdict(options["sampling"]), **rule}
+    completions: list[Completed] = []
+    start = perf_counter()
     with CompletionLog(out, prompts, settings) as log, evaluation_mode(opened.model, dtype):  # type: ignore[arg-type]
         missing = log.missing
         if done := len(prompts) - len(missing):
             click.echo(f"{plural(done, 'completion')} in {out} already", err=True)
         for first in range(0, len(missing), batch):
             indices = missing[first : first + batch]
-            completions = complete(
+            completions += complete(
                 opened.model,
                 opened.tokenizer,
                 [prompts[index] for index in indices],
-                depth=depth,
-                max_tokens=max_tokens,
-                stop=stop,
-                sampling=sampling,
                 done=lambda number, completed, indices=indices: log.add(indices[number], completed),  # type: ignore[misc]
+                **options,
             )
-            tokens += sum(completed.num_tokens for completed in completions)
-    speed = tokens / (perf_counter() - start)
-    click.echo(f"{plural(len(missing), 'completion')}, {plural(tokens, 'token')} at {speed:,.0f} tokens/s", err=True)
+    click.echo(f"{plural(len(missing), 'completion')}, {_summary(completions, perf_counter() - start)}", err=True)
     click.echo(f"written: {out}")
 
 
 def _complete(
-    opened: TrainedRun,
-    prompts: Sequence[str],
-    depth: int,
-    max_tokens: int,
-    stop: Sequence[str],
-    sampling: Sampling,
-    dtype: str,
-    stream: bool,
+    opened: TrainedRun, prompts: Sequence[str], dtype: str, stream: bool, options: dict[str, Any]
 ) -> list[Completed]:
-
+    """Complete prompts in one batch, and show a single completion while it is generated."""
     from loopkit.evaluation.context import evaluation_mode
     from loopkit.inference import complete
     from loopkit.inference.stream import Stream
 
-    tokenizer = opened.tokenizer
-    streamed = Stream(tokenizer, stop, lambda text: click.echo(text, nl=False)) if stream else None
+    show = Stream(opened.tokenizer, options["stop"], lambda text: click.echo(text, nl=False)) if stream else None
     with evaluation_mode(opened.model, dtype):  # type: ignore[arg-type]
         completions = complete(
             opened.model,
-            tokenizer,
+            opened.tokenizer,
             prompts,
-            depth=depth,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            watch=lambda number, tokens: None if streamed is None else streamed.update(tokens),
+            watch=lambda number, tokens: None if show is None else show.update(tokens),
+            **options,
         )
-    if streamed is not None:
-        streamed.end(completions[0].text)
+    if show is not None:
+        show.end(completions[0].text)
     return completions

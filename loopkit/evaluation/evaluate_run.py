@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loopkit.components.exit import Exit
 from loopkit.data import Prepared, prepare
 from loopkit.errors import file_errors
 from loopkit.evaluation.context import Dtype
@@ -81,6 +82,21 @@ def evaluate_run(
     return result, write_result(result, run.folder) if write else None
 
 
+def build_exit(run: TrainedRun, value: Any) -> Exit:
+    """Build an early-exit rule.
+
+    Args:
+        run: Its plugin files are searched as well.
+        value: A name, or a map with ``type`` and options.
+
+    Raises:
+        RecipeError: If the rule or an option does not exist.
+    """
+    components = catalog().with_files(Path(file) for file in run.recipe.values["plugins"])
+    exit: Exit = component("exit", value, among=components).build()
+    return exit
+
+
 def benchmark_run(
     run: TrainedRun,
     names: Sequence[str],
@@ -106,8 +122,7 @@ def benchmark_run(
     Raises:
         UserError: If a rule does not exist or cannot exit on this model, or the file cannot be written.
     """
-    components = catalog().with_files(Path(file) for file in run.recipe.values["plugins"])
-    exits = {name: component("exit", name, among=components).build() for name in names}
+    exits = {name: build_exit(run, name) for name in names}
     result = exit_benchmark(
         run.model,
         _prepare(run),

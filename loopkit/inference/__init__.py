@@ -2,7 +2,7 @@
 
 from loopkit.inference.complete import Completed, complete
 from loopkit.inference.early_exit import Answer, Exited, exit_early, read_logits, read_nll
-from loopkit.inference.generate import Generated, generate
+from loopkit.inference.generate import ExitRule, Generated, generate
 from loopkit.inference.policy import FULL, POLICIES, Policy, uncacheable_components
 from loopkit.inference.prompts import max_positions
 from loopkit.inference.sampling import GREEDY, Sampling
@@ -14,6 +14,7 @@ __all__ = [
     "POLICIES",
     "Answer",
     "Completed",
+    "ExitRule",
     "Exited",
     "Generated",
     "Policy",

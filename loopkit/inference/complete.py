@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
-from loopkit.inference.generate import Generated, generate
+from loopkit.inference.generate import ExitRule, Generated, generate
 from loopkit.inference.policy import FULL
 from loopkit.inference.sampling import GREEDY, Sampling
 from loopkit.loop import LoopedModelProtocol
@@ -23,11 +23,13 @@ class Completed:
         text: The generated text, without what stopped it.
         num_tokens: Number of generated tokens, including those that stopped it.
         finished: Whether a stop ended the completion, not the limit of tokens or positions.
+        mean_depth: Mean number of loops of a token.
     """
 
     text: str
     num_tokens: int
     finished: bool
+    mean_depth: float
 
 
 class StopCriteria:
@@ -62,7 +64,7 @@ class StopCriteria:
         tokens = generated.tokens
         text = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.eos else tokens)
         ends = [start for stop in self.strings if (start := text.find(stop)) >= 0]
-        return Completed(text[: min(ends)] if ends else text, len(tokens), generated.finished)
+        return Completed(text[: min(ends)] if ends else text, len(tokens), generated.finished, generated.mean_depth)
 
 
 def complete(
@@ -77,6 +79,7 @@ def complete(
     cache: str | None = FULL,
     watch: Callable[[int, Sequence[int]], None] = lambda number, tokens: None,
     done: Callable[[int, Completed], None] = lambda number, completed: None,
+    exit: ExitRule | None = None,
 ) -> list[Completed]:
     """Complete every prompt, all in one batch.
 
@@ -94,6 +97,7 @@ def complete(
         cache: Name of the cache policy; ``None`` disables the cache.
         watch: Called after each token with the index of a prompt and its new tokens.
         done: Called with the index of a prompt and its completion, as soon as it has ended.
+        exit: When to stop looping; ``None``: after ``depth`` loops.
 
     Raises:
         UserError: As ``generate``, or if a stop string is empty.
@@ -114,6 +118,7 @@ def complete(
         done=lambda number, generated: done(number, criteria.truncate(generated)),
         sampling=sampling,
         cache=cache,
+        exit=exit,
     )
     return [criteria.truncate(generated) for generated in results]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from loopkit.components.exit import Exit, sequence_score
 from loopkit.errors import UserError
 from loopkit.inference.trajectory_view import TrajectoryView
-from loopkit.loop import Batch, LoopedModelProtocol, Loops, Trajectory
+from loopkit.loop import Batch, Cache, LoopedModelProtocol, Loops, Trajectory
 
 Answer = Callable[[Trajectory, int], Tensor]
 """Computes the result of sequences that stop after loop k, ``[b, ...]``, from a view of only these sequences and k."""
@@ -54,6 +54,8 @@ def exit_early(
     threshold: float | None = None,
     last: Callable[[int], int] | None = None,
     answer: Answer = read_logits,
+    cache: Cache | None = None,
+    noise_key: tuple[int, int] = (0, 0),
 ) -> Exited:
     """Run a batch, and stop every sequence after the first loop whose score reaches the threshold.
 
@@ -72,6 +74,9 @@ def exit_early(
             before the last, and then nothing is scored.
         last: The loop that counts as the last when loop k is read; ``None``: k itself.
         answer: Computes the result of stopped sequences.
+        cache: Keys and values of earlier tokens; the batch then contains only the new tokens. A token is read after
+            every loop that it runs, so that later tokens find it in a coda's slots of each of these loops.
+        noise_key: (seed, optimizer step) of the random numbers.
 
     Raises:
         UserError: If ``loops`` is less than 1.
@@ -88,6 +93,8 @@ def exit_early(
         nonlocal left, part
         part = TrajectoryView(t, last) if part is None else part
         part.reached = k
+        if cache is not None:
+            part.readout(k)
         ready = torch.full((len(left),), k == loops)
         if k < loops and least < math.inf:
             ready = (sequence_score(exit.score(part, k), part.batch) >= least).cpu()
@@ -100,6 +107,6 @@ def exit_early(
         left = left[~ready]
         return depth > 0
 
-    model.run(batch, Loops.fixed(loops), after_loop=stop)
+    model.run(batch, Loops.fixed(loops), after_loop=stop, cache=cache, noise_key=noise_key)
     order = torch.cat([rows for rows, _ in readings]).argsort().to(batch.device)
     return Exited(depth.to(batch.device), torch.cat([values for _, values in readings])[order])

@@ -68,9 +68,9 @@ class CompletionLog:
         """Return the index of an existing line."""
         try:
             record = json.loads(line)
-            index, same = record["index"], {key: record[key] for key in self.settings} == self.settings
+            index, same = record["index"], {key: record.get(key) for key in self.settings} == self.settings
             fits = self.prompts[index] == record["prompt"]
-        except (ValueError, KeyError, IndexError, TypeError):
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             raise UserError(f"{self.file}:{number}: not a completion; choose another file with --out") from None
         if not (fits and same):
             what = "another prompt" if not fits else "other settings"

@@ -55,8 +55,9 @@ class TrajectoryView(Trajectory):
         return s if index is None else self._cached("state", k, k, lambda: s[index])
 
     def readout(self, k: int, at: int | None = None) -> Tensor:
-        at = self._at(k, at)
-        return self._cached("readout", k, at, lambda: Trajectory.readout(self, k, at))
+        at = self._last(k, self._at(k, at))
+        # read by the pass, whose cache has the rows of all sequences
+        return self._cached("readout", k, at, lambda: self.source.read(self.state(k), k, at, rows=self.index))
 
     def gate(self, k: int, at: int | None = None) -> Tensor:
         at = self._at(k, at)

@@ -1,21 +1,34 @@
-"""Scores of readouts by a model's head, only at the tokens that have a label.
+"""Readouts of the sequences that are active, and their scores at the tokens that have a label.
 
 Dims: B sequences, T tokens, D width.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loopkit.loop.batch import IGNORE, Batch
 
+if TYPE_CHECKING:
+    from loopkit.loop.trajectory import Trajectory
+
 RowWeight = Tensor | float | None
 """The gradient that each likelihood will receive, up to one factor: a tensor, a number for all, or unknown."""
 
 _CHUNK = 4096  # tokens whose logits are held at once
+
+
+def read_active(t: Trajectory, s: Tensor, k: int, at: int, active_B: Tensor) -> Tensor:
+    """``z_k`` of the active sequences; 0 for the others, whose tokens must not enter the cache of a coda.
+
+    Shapes: s: ``[B, T, *S, D]``; result: ``[B, T, D]``.
+    """
+    rows = active_B.nonzero().squeeze(1)
+    z = t.read(s[rows], k, at, rows=rows)
+    return z.new_zeros(len(active_B), *z.shape[1:]).index_copy(0, rows, z)
 
 
 def score_labels(head: Any, z: Tensor, batch: Batch, weight: RowWeight = None) -> Tensor:

@@ -19,7 +19,7 @@ from loopkit.loop.looped_model import LoopedModelProtocol
 from loopkit.loop.loops import Loops
 from loopkit.loop.noise import Noise
 from loopkit.loop.records import previous_records
-from loopkit.loop.scoring import RowWeight, predict_tokens, score_labels
+from loopkit.loop.scoring import RowWeight, predict_tokens, read_active, score_labels
 from loopkit.loop.step import Step
 
 
@@ -77,7 +77,9 @@ class Trajectory:
             ValueError: If loop ``k`` did not run, or was not kept.
         """
         if k not in self._states:
-            raise ValueError(self._absent(k))
+            if 0 <= k <= self.reached:
+                raise ValueError(f"loop {k} was not kept; pass keep= a container that holds {k}")
+            raise ValueError(f"loop {k} did not run; this pass ran {self.reached} of {self.loops.total}")
         return self._states[k]
 
     def carried(self, k: int) -> Tensor:
@@ -188,11 +190,13 @@ class Trajectory:
             active: ``[B]`` bool, the sequences whose result is used; ``None``: all.
         """
         at = max(self.loops.total, k + 1)
-        return self.model.carry(s, lambda: self.readout(k, at), self.context(k, entering, active=active))
+        read = partial(self.readout, k, at)
+        if self.cache is not None and active is not None:
+            read = partial(read_active, self, s, k, at, active)
+        return self.model.carry(s, read, self.context(k, entering, active=active))
 
     def step(self, c: Tensor, k: int | None = None) -> Tensor:
-        """Apply injection, core and carry to a carried state, ``c_k -> c_{k+1}``: eager, with math attention, so that
-        it is twice differentiable; the gradient reaches ``c`` and the parameters.
+        """Apply injection, core and carry to a carried state, ``c_k -> c_{k+1}``, twice differentiable.
 
         Args:
             c: ``[B, T, *S, D]``, a carried state.
@@ -269,8 +273,7 @@ class Trajectory:
 
     def drop_readouts(self, k: int) -> None:
         """Drop the cached readouts and gates of loop ``k``."""
-        for key in [key for key in self._read if key[1] == k]:
-            del self._read[key]
+        self._read = {key: value for key, value in self._read.items() if key[1] != k}
 
     def _without_states(self) -> Trajectory:
         """Return the pass without its states, for a step to reference: activation checkpointing references the step,
@@ -293,8 +296,3 @@ class Trajectory:
         if entry is None or (torch.is_grad_enabled() and not entry[1]):
             entry = self._read[name, k, at] = (compute(), torch.is_grad_enabled())
         return entry[0]
-
-    def _absent(self, k: int) -> str:
-        if 0 <= k <= self.reached:
-            return f"loop {k} was not kept; pass keep= a container that holds {k}"
-        return f"loop {k} did not run; this pass ran {self.reached} of {self.loops.total}"

@@ -95,3 +95,37 @@ def test_top_k_of_one_is_greedy(generate: Generate) -> None:
     greedy = generate("--prompt", "The")
     assert generate("--prompt", "The", "--temperature", "2", "--top-k", "1") == greedy
     assert generate("--prompt", "The", "--temperature", "2", "--min-p", "1") == greedy
+
+
+def test_exit_stops_looping_and_reports_mean_depth(generate: Generate) -> None:
+    exit = ("--exit", "depth", "--set", "exit.loops=1")
+    output = json.loads(
+        generate("tiny", "--prompt", "The 3rd", "--depth", "4", *exit, "--json").partition("\n12 tokens")[0]
+    )
+    assert output["completions"][0]["mean_depth"] == pytest.approx((4 + 11) / 12)
+    text = generate("tiny", "--prompt", "The 3rd", "--depth", "4", *exit, "--exit-level", "sequence")
+    assert text.startswith(generate("tiny", "--prompt", "The 3rd", "--depth", "1").removesuffix("\n"))
+    assert "tokens/s, mean depth 1" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--exit", "dept"], "depth"),
+        (["--exit", "depth", "--set", "exit.loop=1"], "loops"),
+        (["--exit", "depth", "--set", "exit.loops=0"], "exit.loops"),
+        (["--set", "exit.loops=1"], "there is no exit to change; add --exit NAME"),
+        (["--exit", "depth", "--set", "model.width=3"], "only exit.* can be set"),
+        (["--exit", "gate_cdf"], "gate"),
+    ],
+)
+def test_invalid_exits_are_rejected(generate: Generate, options: list[str], message: str) -> None:
+    assert message in generate("tiny", "--prompt", "The 3rd", *options, code=2)
+
+
+def test_completions_of_another_exit_are_refused(generate: Generate, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('"The 3rd"\n"line of a"\n')
+    files = ("--file", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out.jsonl"))
+    assert "24 tokens at" in generate("tiny", *files, "--exit", "depth")
+    assert '"exit": {"type": "depth"}, "exit_level": "token"' in (tmp_path / "out.jsonl").read_text()
+    assert "other settings" in generate("tiny", *files, code=2)

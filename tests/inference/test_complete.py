@@ -99,7 +99,7 @@ def test_stop_string_is_searched_in_the_tail() -> None:
     stops = StopCriteria(Words(), ["Stop"])
     assert stops([2] * 100 + [4, 5])
     assert not stops([4, 5] + [2] * 100)
-    assert stops.truncate(Generated((2, 4, 5), True)).text == "a "
+    assert stops.truncate(Generated((2, 4, 5), True, (1, 1, 1))).text == "a "
 
 
 def test_empty_stop_string_is_rejected() -> None:

@@ -17,7 +17,7 @@ SETTINGS = {"depth": 4, "temperature": 0.0}
 
 
 def completed(index: int) -> Completed:
-    return Completed(f"text {index}\n", index % 7 + 1, index % 2 == 0)
+    return Completed(f"text {index}\n", index % 7 + 1, index % 2 == 0, 4.0)
 
 
 def test_interrupted_files_lose_and_repeat_nothing(tmp_path: Path) -> None:
