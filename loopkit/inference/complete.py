@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.errors import UserError
-from loopkit.inference.generate import ExitRule, Generated, generate
+from loopkit.inference.generate import Generated, generate
 from loopkit.inference.policy import FULL
 from loopkit.inference.sampling import GREEDY, Sampling
+from loopkit.inference.speculation import Draft
+from loopkit.inference.token_exit import ExitRule
 from loopkit.loop import LoopedModelProtocol
 
 _SLACK = 16  # tokens searched beyond the length of a stop string, because some tokens decode to nothing
@@ -24,12 +26,14 @@ class Completed:
         num_tokens: Number of generated tokens, including those that stopped it.
         finished: Whether a stop ended the completion, not the limit of tokens or positions.
         mean_depth: Mean number of loops of a token.
+        num_drafted: Number of tokens that were drafted with fewer loops and accepted.
     """
 
     text: str
     num_tokens: int
     finished: bool
     mean_depth: float
+    num_drafted: int = 0
 
 
 class StopCriteria:
@@ -64,7 +68,13 @@ class StopCriteria:
         tokens = generated.tokens
         text = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.eos else tokens)
         ends = [start for stop in self.strings if (start := text.find(stop)) >= 0]
-        return Completed(text[: min(ends)] if ends else text, len(tokens), generated.finished, generated.mean_depth)
+        return Completed(
+            text[: min(ends)] if ends else text,
+            len(tokens),
+            generated.finished,
+            generated.mean_depth,
+            generated.num_drafted,
+        )
 
 
 def complete(
@@ -80,6 +90,7 @@ def complete(
     watch: Callable[[int, Sequence[int]], None] = lambda number, tokens: None,
     done: Callable[[int, Completed], None] = lambda number, completed: None,
     exit: ExitRule | None = None,
+    draft: Draft | None = None,
 ) -> list[Completed]:
     """Complete every prompt, all in one batch.
 
@@ -98,6 +109,7 @@ def complete(
         watch: Called after each token with the index of a prompt and its new tokens.
         done: Called with the index of a prompt and its completion, as soon as it has ended.
         exit: When to stop looping; ``None``: after ``depth`` loops.
+        draft: Draft tokens with fewer loops.
 
     Raises:
         UserError: As ``generate``, or if a stop string is empty.
@@ -119,6 +131,7 @@ def complete(
         sampling=sampling,
         cache=cache,
         exit=exit,
+        draft=draft,
     )
     return [criteria.truncate(generated) for generated in results]
 

@@ -6,20 +6,18 @@ Dims: B sequences, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from loopkit.components.exit import Exit
 from loopkit.errors import UserError
-from loopkit.inference.early_exit import exit_early
-from loopkit.inference.policy import FULL, get_policy, uncacheable_components
-from loopkit.inference.prompts import Ids, check_prompts, left_pad, max_positions, sample_key
+from loopkit.inference.active_sequences import ActiveSequences, NewToken
+from loopkit.inference.policy import FULL, uncacheable_components
+from loopkit.inference.prompts import Ids, check_prompts, max_positions, sample_key
 from loopkit.inference.sampling import GREEDY, Sampling
-from loopkit.inference.trajectory_view import TrajectoryView
-from loopkit.loop import IGNORE, Batch, Cache, LoopedModelProtocol, Loops, Trajectory
+from loopkit.inference.speculation import MAX_TOKENS, Draft, SpeculativeSequences
+from loopkit.inference.token_exit import ExitingSequences, ExitRule
+from loopkit.loop import LoopedModelProtocol
 
 
 @dataclass(frozen=True)
@@ -30,34 +28,18 @@ class Generated:
         tokens: The new tokens, including the one that ended the sequence.
         finished: Whether a stop ended the sequence, not the limit of tokens or positions.
         depths: Loops of the pass that gave each token.
+        num_drafted: Number of tokens that were drafted at a smaller depth and accepted.
     """
 
     tokens: tuple[int, ...]
     finished: bool
     depths: tuple[int, ...]
+    num_drafted: int = 0
 
     @property
     def mean_depth(self) -> float:
         """Mean number of loops of a token."""
         return sum(self.depths) / len(self.depths)
-
-
-@dataclass(frozen=True)
-class ExitRule:
-    """When generation stops looping.
-
-    Args:
-        exit: Scores a token after each loop.
-        level: ``token``: the prompt runs all loops, and every new token stops on its own. ``sequence``: the mean score
-            of the prompt's tokens decides once for the prompt and all its new tokens.
-        threshold: Replaces the exit's own.
-
-    A token has no keys and values in loops that it skipped: later tokens do not attend to it there.
-    """
-
-    exit: Exit
-    level: Literal["token", "sequence"] = "token"
-    threshold: float | None = None
 
 
 Watch = Callable[[int, Sequence[int]], bool]
@@ -78,8 +60,9 @@ def generate(
     sample: Sequence[int] | None = None,
     cache: str | None = FULL,
     exit: ExitRule | None = None,
+    draft: Draft | None = None,
 ) -> list[Generated]:
-    """Generate tokens for every prompt at one depth, or with early exit, all in one batch.
+    """Generate tokens for every prompt at one depth, all in one batch.
 
     The tokens of a prompt do not depend on the rest of the batch, up to the rounding of sums: attention masks the
     padding, and random numbers are keyed by (seed, sample, position). A sequence that ends leaves the batch.
@@ -99,10 +82,12 @@ def generate(
         cache: Name of the cache policy. With ``None``, or a component that cannot use a cache, each token recomputes
             the whole sequence.
         exit: When to stop looping; ``None``: after ``depth`` loops.
+        draft: Draft tokens with fewer loops, and verify several in one pass. Greedy tokens are those of full depth, up
+            to rounding; sampled tokens have the same distribution.
 
     Raises:
         UserError: If a prompt cannot be continued, the model cannot run at this depth or is in training mode, the
-            policy does not exist, or an exit has no cache to use.
+            policy does not exist, an exit or a draft has no cache to use, or the draft is not less deep.
     """
     if model.training:
         raise UserError(
@@ -120,136 +105,63 @@ def generate(
     if limit is not None:
         budget = [min(tokens, limit - len(prompt)) for tokens, prompt in zip(budget, prompts, strict=True)]
     sample = [sample_key(prompt) for prompt in prompts] if sample is None else sample
-    active = _ActiveSequences(model, prompts, sample, max(budget), depth, sampling, cache, exit)
+    room = max(budget) + (0 if draft is None else MAX_TOKENS)
+    active = _build(model, prompts, sample, room, depth, sampling, cache, exit, draft)
+    numbers = list(range(len(prompts)))
+    new: list[list[NewToken]] = [[] for _ in prompts]
     results: dict[int, Generated] = {}
-    while active.numbers:
-        active.advance()
-        ended = []
-        for row, number in enumerate(active.numbers):
-            new = active.new[number]
-            finished = new[-1] in eos or watch(number, new)
-            if finished or len(new) >= budget[number]:
-                results[number] = Generated(tuple(new), finished, tuple(active.depths[number]))
-                done(number, results[number])
-                ended.append(row)
-        active.drop(ended)
+    while numbers:
+        remaining = []
+        for row, (number, tokens) in enumerate(zip(numbers, active.advance(), strict=True)):
+            for token in tokens:
+                new[number].append(token)
+                ids = [token.token for token in new[number]]
+                finished = ids[-1] in eos or watch(number, ids)
+                if finished or len(ids) >= budget[number]:
+                    results[number] = _to_generated(new[number], finished)
+                    done(number, results[number])
+                    break
+            else:
+                remaining.append(row)
+        if len(remaining) < len(numbers):
+            numbers = [numbers[row] for row in remaining]
+            active.narrow(torch.tensor(remaining, dtype=torch.int64, device=active.device))
     return [results[number] for number in range(len(prompts))]
 
 
-@dataclass
-class _ActiveSequences:
-    """The sequences that have not ended.
-
-    Attributes:
-        numbers: Index of each row's prompt.
-        new: New tokens of every prompt.
-        depths: Loops of the pass that gave each of them.
-        batch: Input of the next forward pass: all tokens at first and without a cache, otherwise only the newest.
-    """
-
-    model: LoopedModelProtocol
-    prompts: Sequence[Ids]
-    sample: Sequence[int]
-    max_new: int
-    depth: int
-    sampling: Sampling
-    policy: str | None
-    exit: ExitRule | None
-    numbers: list[int] = field(init=False)
-    new: dict[int, list[int]] = field(init=False)
-    depths: dict[int, list[int]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.numbers = list(range(len(self.prompts)))
-        self.new = {number: [] for number in self.numbers}
-        self.depths = {number: [] for number in self.numbers}
-        self.device = next(self.model.parameters()).device  # type: ignore[attr-defined]
-        self.batch = left_pad(self.prompts, self.sample, self.device)
-        self.cache: Cache | None = None
-        if self.policy is not None:
-            build_cache = get_policy(self.policy)
-            if not (parts := uncacheable_components(self.model)):  # type: ignore[arg-type]
-                self.cache = build_cache(len(self.prompts), self.batch.tokens.shape[1] + self.max_new)
-        if self.exit is not None and self.cache is None:
-            reason = "the cache is off" if self.policy is None else f"{' and '.join(parts)} cannot use one"
-            raise UserError(f"generate: early exit needs a key-value cache, but {reason}; omit the exit")
-
-    def advance(self) -> None:
-        """Generate one more token for each sequence."""
-        logits, depth_B = self._run()
-        positions = self.batch.positions[:, -1] + 1
-        tokens = self.sampling.choose(logits, self.batch.sample, positions)
-        for number, token, depth in zip(self.numbers, tokens.tolist(), depth_B.tolist(), strict=True):
-            self.new[number].append(token)
-            self.depths[number].append(depth)
-        self.batch = self._next_batch(tokens[:, None], positions[:, None])
-
-    def _run(self) -> tuple[Tensor, Tensor]:
-        """Run the new tokens, and return the logits of the last one, ``[B, V]``, and its loops, ``[B]``."""
-        is_prompt = not self.new[self.numbers[0]]
-        if self.exit is None or (self.exit.level == "token" and is_prompt):
-            t = self.model.run(
-                self.batch,
-                Loops.fixed(self.depth),
-                keep=frozenset([self.depth]),
-                noise_key=(self.sampling.seed, 0),
-                cache=self.cache,
-                after_loop=None if self.exit is None else _read_loop,
-            )
-            return self.model.head(t.readout(self.depth)[:, -1]), torch.full((len(self.batch),), self.depth)
-        rule: Exit = self.exit.exit
-        threshold = self.exit.threshold
-        if self.exit.level == "sequence" and not is_prompt:
-            own_depth_B = torch.tensor([self.depths[number][0] for number in self.numbers], device=self.device)
-            rule, threshold = _OwnDepth(own_depth_B), 0.0
-        exited = exit_early(
-            self.model,
-            self.batch,
-            rule,
-            self.depth,
-            threshold=threshold,
-            answer=lambda t, k: self.model.head(t.readout(k)[:, -1]),
-            cache=self.cache,
-            noise_key=(self.sampling.seed, 0),
-        )
-        return exited.answer, exited.depth
-
-    def _next_batch(self, tokens: Tensor, positions: Tensor) -> Batch:
-        previous = self.batch
-        if self.cache is None:
-            tokens = torch.cat([previous.tokens, tokens], dim=1)
-            positions = torch.cat([previous.positions, positions], dim=1)
-        in_order = True if self.cache is not None else previous.in_order
-        labels = torch.full_like(tokens, IGNORE)
-        return Batch(tokens, labels, positions, previous.sample, in_order=in_order, num_scored=0)
-
-    def drop(self, ended: Sequence[int]) -> None:
-        """Remove the sequences in these rows."""
-        if not ended:
-            return
-        remaining = [row for row in range(len(self.numbers)) if row not in set(ended)]
-        self.numbers = [self.numbers[row] for row in remaining]
-        rows = torch.tensor(remaining, dtype=torch.int64, device=self.device)
-        self.batch = self.batch.rows(rows)
-        if self.cache is not None:
-            self.cache.narrow(rows)
+def _to_generated(tokens: Sequence[NewToken], finished: bool) -> Generated:
+    return Generated(
+        tokens=tuple(token.token for token in tokens),
+        finished=finished,
+        depths=tuple(token.depth for token in tokens),
+        num_drafted=sum(token.drafted for token in tokens),
+    )
 
 
-class _OwnDepth(Exit):
-    """Stops each sequence after its own number of loops, ``[B]``."""
-
-    threshold = 0.0
-
-    def __init__(self, depth_B: Tensor) -> None:
-        self.depth_B = depth_B
-
-    def score(self, t: Trajectory, k: int) -> Tensor:
-        """The loops past the sequence's own number, ``[b, T]``."""
-        index = t.index if isinstance(t, TrajectoryView) else None
-        depth_b = self.depth_B if index is None else self.depth_B[index]
-        return (k - depth_b)[:, None].expand(t.batch.tokens.shape).float()
-
-
-def _read_loop(t: Trajectory, k: int) -> None:
-    """Read a loop of the prompt, so that tokens that exit there find it in a coda's slots."""
-    t.readout(k, k)
+def _build(
+    model: LoopedModelProtocol,
+    prompts: Sequence[Ids],
+    sample: Sequence[int],
+    room: int,
+    depth: int,
+    sampling: Sampling,
+    cache: str | None,
+    exit: ExitRule | None,
+    draft: Draft | None,
+) -> ActiveSequences:
+    """Build the sequences of the chosen way of decoding; see ``generate``."""
+    if exit is not None and draft is not None:
+        raise UserError("generate: choose early exit or drafting, not both")
+    if draft is not None and not 1 <= draft.depth < depth:
+        raise UserError(f"generate: a draft for depth {depth} has depth 1 to {depth - 1}, not {draft.depth}")
+    if draft is not None and draft.tokens < 1:
+        raise UserError(f"generate: a draft needs at least one token, not {draft.tokens}")
+    parts = uncacheable_components(model)  # type: ignore[arg-type]
+    if (exit is not None or draft is not None) and (cache is None or parts):
+        what = "early exit" if draft is None else "drafting"
+        reason = "the cache is off" if cache is None else f"{' and '.join(parts)} cannot use one"
+        raise UserError(f"generate: {what} needs a key-value cache, but {reason}; generate at full depth")
+    common = (model, prompts, sample, room, depth, sampling, cache)
+    if exit is not None:
+        return ExitingSequences(*common, exit)
+    return ActiveSequences(*common) if draft is None else SpeculativeSequences(*common, draft)

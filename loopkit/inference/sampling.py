@@ -9,12 +9,13 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from loopkit.errors import UserError
 from loopkit.loop import Noise
 
-_STREAM = 2**31
+STREAM = 2**31
 """Stream of random numbers that is distinct from those of the loops."""
 
 
@@ -66,17 +67,43 @@ class Sampling:
         """
         if self.temperature == 0:
             return logits.argmax(dim=-1)
+        return self.draw(self.probabilities(logits), sample, positions)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return the probability of each token under this rule, ``[..., V]`` fp64; greedy puts all on one token.
+
+        Args:
+            logits: ``[..., V]`` fp32.
+        """
+        if self.temperature == 0:
+            return F.one_hot(logits.argmax(dim=-1), logits.shape[-1]).double()
         probability, order = (logits.double() / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
         before = probability.cumsum(dim=-1) - probability  # total probability of the more likely tokens
-        allowed = (before < self.top_p) & (probability >= self.min_p * probability[:, :1])
+        allowed = (before < self.top_p) & (probability >= self.min_p * probability[..., :1])
         if self.top_k is not None:
-            allowed[:, self.top_k :] = False
+            allowed[..., self.top_k :] = False
         nucleus = probability.where(allowed, 0.0)
-        noise = Noise(self.seed, 0, sample=sample, positions=positions[:, None]).fold(_STREAM)
-        target = noise.uniform()[:, 0, None] * nucleus.sum(dim=-1, keepdim=True)
-        index = (nucleus.cumsum(dim=-1) <= target).sum(dim=-1)
+        nucleus = nucleus / nucleus.sum(dim=-1, keepdim=True)
+        return torch.zeros_like(nucleus).scatter(-1, order, nucleus)
+
+    def draw(self, weights: Tensor, sample: Tensor, positions: Tensor, *, stream: int = STREAM) -> Tensor:
+        """Draw a token of each sequence.
+
+        Args:
+            weights: ``[B, V]`` fp64, >= 0; probabilities up to a factor.
+            sample: ``[B]`` int64, key of each sequence's random numbers.
+            positions: ``[B]`` int64, position of the drawn token.
+            stream: Draws of different streams are independent.
+
+        Returns:
+            ``[B]`` int64.
+        """
+        weights, order = weights.sort(dim=-1, descending=True)
+        noise = Noise(self.seed, 0, sample=sample, positions=positions[:, None]).fold(stream)
+        target = noise.uniform()[:, 0, None] * weights.sum(dim=-1, keepdim=True)
+        index = (weights.cumsum(dim=-1) <= target).sum(dim=-1)
         # rounding may put the target past the last token that can be drawn
-        last = (nucleus > 0).sum(dim=-1) - 1
+        last = (weights > 0).sum(dim=-1).clamp(min=1) - 1
         return order.gather(1, torch.minimum(index, last)[:, None])[:, 0]
 
 

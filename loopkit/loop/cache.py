@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,22 @@ class Cache(Protocol):
         """
         ...
 
+    def lengths(self) -> dict[Slot, int]:
+        """Return the number of tokens in each slot."""
+        ...
+
+    def truncate(self, lengths: Mapping[Slot, int]) -> None:
+        """Drop the tokens that were added since ``lengths``."""
+        ...
+
+    def mask_last(self, count: Tensor) -> None:
+        """Hide the last tokens of each sequence from all later queries.
+
+        Args:
+            count: ``[B]`` int64, how many; all slots have got them in the last pass.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class CodaCache:
@@ -64,6 +81,15 @@ class CodaCache:
 
     def narrow(self, rows: Tensor) -> None:
         self.cache.narrow(rows)
+
+    def lengths(self) -> dict[Slot, int]:
+        return self.cache.lengths()
+
+    def truncate(self, lengths: Mapping[Slot, int]) -> None:
+        self.cache.truncate(lengths)
+
+    def mask_last(self, count: Tensor) -> None:
+        self.cache.mask_last(count)
 
 
 class FullCache:
@@ -114,6 +140,21 @@ class FullCache:
                 tokens.positions[rows],
             )
         self.batch = len(rows)
+
+    def lengths(self) -> dict[Slot, int]:
+        return {slot: tokens.length for slot, tokens in self._slots.items()}
+
+    def truncate(self, lengths: Mapping[Slot, int]) -> None:
+        self._slots = {slot: tokens for slot, tokens in self._slots.items() if slot in lengths}
+        for slot, tokens in self._slots.items():
+            tokens.length = lengths[slot]
+
+    def mask_last(self, count: Tensor) -> None:
+        shared = int(count.min())  # what every sequence drops needs no memory
+        for tokens in self._slots.values():
+            index = torch.arange(tokens.length, device=count.device)
+            tokens.positions[:, : tokens.length].masked_fill_(index >= tokens.length - count[:, None], PAD)
+            tokens.length -= shared
 
     @property
     def slots(self) -> dict[Slot, tuple[Tensor, Tensor, Tensor]]:
