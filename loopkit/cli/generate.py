@@ -19,6 +19,7 @@ from loopkit.cli.options import (
     runs_option,
     show_checkpoint_warnings,
     step_option,
+    weights_option,
 )
 from loopkit.errors import UserError
 from loopkit.plural import plural
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from loopkit.evaluation.trained_run import TrainedRun
     from loopkit.inference import Sampling
     from loopkit.inference.complete import Completed
+    from loopkit.runs.checkpoint import Weights
 
 
 @click.command("generate")
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
 @click.option("--chat", is_flag=True, help="Format the prompt as a user's turn of a conversation.")
 @click.option("--system", help="System prompt of --chat; an empty one omits it.")
 @step_option
+@weights_option
 @dtype_option
 @device_option
 @plugin_files_option
@@ -94,6 +97,7 @@ def command(
     chat: bool,
     system: str | None,
     step: int | None,
+    weights: Weights,
     dtype: str | None,
     device: str,
     plugins: tuple[Path, ...],
@@ -124,7 +128,7 @@ def command(
     from loopkit.evaluation.trained_run import open_run
     from loopkit.inference import Sampling, uncacheable_components
 
-    opened = open_run(run, step=step, plugins=plugins, device=choose_device(device), root=runs)
+    opened = open_run(run, step=step, weights=weights, plugins=plugins, device=choose_device(device), root=runs)
     show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
     if parts := uncacheable_components(opened.model):
         note = f"{' and '.join(parts)}: no key-value cache, so each new token recomputes the whole sequence"
@@ -144,7 +148,7 @@ def command(
             {"prompt": prompt, "text": item.text, "num_tokens": item.num_tokens, "finished": item.finished}
             for prompt, item in zip(texts, completions, strict=True)
         ]
-        facts = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth}
+        facts = opened.names | {"depth": depth}
         click.echo(json.dumps(facts | {"dtype": precision, "completions": records}, indent=2, ensure_ascii=False))
     elif not stream:
         click.echo("\n\n".join(item.text for item in completions))
@@ -176,7 +180,7 @@ def _complete_file(
     from loopkit.inference import complete
     from loopkit.inference.prompt_file import CompletionLog
 
-    settings = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth, "dtype": dtype}
+    settings = opened.names | {"depth": depth, "dtype": dtype}
     settings |= {"max_tokens": max_tokens, "stop": list(stop), **asdict(sampling)}
     tokens, start = 0, perf_counter()
     with CompletionLog(out, prompts, settings) as log, evaluation_mode(opened.model, dtype):  # type: ignore[arg-type]

@@ -33,6 +33,7 @@ from loopkit.training.step.engine import Engine
 from loopkit.training.step.loop_sampling import LoopSampler
 from loopkit.training.step.module import TrainingModule
 from loopkit.training.step.step_plan import StepPlan
+from loopkit.training.step.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Training:
         parameters: Parameter counts of the model.
         deepspeed: The complete DeepSpeed configuration.
         engine: Model, objective and optimizer.
+        average: The average of the weights; None if the recipe has none.
         plan: Data, loops, learning rate and FLOPs of every step.
         state: The progress of the run at the start.
         checkpoints: Writes and removes checkpoints.
@@ -66,6 +68,7 @@ class Training:
     parameters: Parameters
     deepspeed: dict[str, Any]
     engine: Engine
+    average: WeightAverage | None
     plan: StepPlan
     state: TrainState
     checkpoints: CheckpointPolicy
@@ -145,7 +148,8 @@ def build_training(
     config = deepspeed_config(sizes, train.clip, train.deepspeed)
     rng.seed_all(recipe.seed, process.rank)
     engine = build_engine(recipe, model, objective, config, process, verbose=verbose)
-    if resume_point is not None and not load_rest(resume_point.checkpoint, engine, process):
+    average = WeightAverage.from_recipe(train.ema, model, steps)
+    if resume_point is not None and not load_rest(resume_point.checkpoint, engine, process, average):
         say(f"rank {process.rank} was not part of the run: its random generators are seeded anew")
     plan = StepPlan(
         num_steps=steps,
@@ -166,6 +170,7 @@ def build_training(
         parameters=parameters,
         deepspeed=config,
         engine=engine,
+        average=average,
         plan=plan,
         state=TrainState(step=0, sequences=0, tokens=0, micro=micro) if state is None else replace(state, micro=micro),
         checkpoints=CheckpointPolicy(
@@ -174,10 +179,11 @@ def build_training(
             process,
             prepared.tokenizer,
             engine,
+            average,
             say,
             newest=None if resume_point is None else resume_point.checkpoint,
         ),
-        evaluation=EvaluationHook(recipe, folder, prepared, engine, process),
+        evaluation=EvaluationHook(recipe, folder, prepared, engine, process, average, steps),
     )
 
 

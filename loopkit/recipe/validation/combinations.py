@@ -169,6 +169,13 @@ def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         )
 
 
+def _ema(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
+    path, stage = ("train", "ema", "decay"), (*ZERO, "stage")
+    if value_at(values, path) is not None and value_at(values, stage) == 3:
+        message = "ZeRO-3 cuts every weight into parts, and the average is of whole weights"
+        yield _problem(walk, path, message, f"set {'.'.join(stage)} to 2, 1 or 0", stage)
+
+
 def _depths(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path = ("evaluate", "depths")
     depths = value_at(values, path)
@@ -277,6 +284,7 @@ RULES: tuple[Rule, ...] = (
     _stopping_gate,
     _loops_per,
     _micro_batch,
+    _ema,
     _deepspeed,
     _best,
     _input,

@@ -53,6 +53,10 @@ def _lengths(recipe: Recipe, steps: int) -> Iterator[str]:
         elif sum(positive.values()) > steps:
             what = " and ".join(positive)
             yield f"{key}: {what} take {sum(positive.values()):,.0f} steps of a run of {steps:,}; {_SHORTER}"
+    ema = recipe.train.ema
+    if ema.decay is not None and (start := _in_steps(ema.start, steps)) >= steps:
+        why = f"averaging starts after {plural(round(start), 'step')} of a run of {steps:,}"
+        yield f"train.ema.start: {why}, so the average equals the weights; {_SHORTER}"
 
 
 _SHORTER = "shorten it, or give it as a share of the run such as 0.1"

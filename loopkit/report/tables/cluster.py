@@ -45,18 +45,20 @@ def fastest(layouts: Sequence[Layout]) -> Layout:
 
 
 def _memory(layouts: Sequence[Layout]) -> Table:
-    table = _table("ZeRO", "recomp.", "micro", "weights", "grads", "optim", "buffers", "activ.", "logits", "total")
+    columns = {"parameters": "weights", "gradients": "grads", "optimizer": "optim", "average": "average"}
+    columns |= {"buffers": "buffers", "activations": "activ.", "logits": "logits"}
+    if not any(layout["memory_bytes"].get("average") for layout in layouts):
+        del columns["average"]
+    table = _table("ZeRO", "recomp.", "micro", *columns.values(), "total")
     for layout in layouts:
         parts = layout["memory_bytes"]
-        names = ("parameters", "gradients", "optimizer", "buffers", "activations")
-        cells = [format_bytes(parts[name]) for name in names]
+        cells = [format_bytes(parts[name]) for name in columns]
         total = format_bytes(parts["total"]) + ("" if layout["fits"] else " !")
         table.add_row(
             str(layout["stage"]),
             _yes_or_no(layout),
             str(layout["micro_batch"]),
             *cells,
-            format_bytes(parts["logits"]),
             total,
         )
     return table

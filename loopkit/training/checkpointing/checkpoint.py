@@ -17,6 +17,7 @@ from loopkit.model import load_weights, save_weights
 from loopkit.recipe import Recipe
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.checkpoint import (
+    EMA,
     OBJECTIVE,
     OPTIMIZER,
     RESOLVED,
@@ -41,6 +42,7 @@ from loopkit.training.checkpointing.optimizer_state import (
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.step.engine import Engine
 from loopkit.training.step.health import History
+from loopkit.training.step.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def save(
     tokenizer: Tokenizer,
     process: Process,
     generators: Mapping[str, Tensor],
+    average: WeightAverage | None = None,
     previous: Path | None = None,
 ) -> Checkpoint:
     """Write a checkpoint; all ranks must call this together.
@@ -86,6 +89,7 @@ def save(
         tokenizer: Saved with it, so that a checkpoint is self-contained.
         process: This rank.
         generators: State of this rank's random number generators.
+        average: The average of the weights, if the recipe has one.
         previous: The checkpoint before, for the message if this one cannot be written.
 
     Raises:
@@ -99,6 +103,9 @@ def save(
     optimizer = gather_optimizer_state(engine)
     with gathered_parameters(engine):
         write.on_first_rank(_save_model, engine, partial)
+    if average is not None:
+        with average.applied():
+            write.on_first_rank(save_weights, engine.module.model, partial / EMA)
     write.on_first_rank(save_file, optimizer, partial / OPTIMIZER)
     write.on_first_rank(tokenizer.save, partial / TOKENIZER)
     write.on_first_rank(write_text, partial / RESOLVED, recipe.to_yaml())
@@ -185,16 +192,18 @@ def load_parameters(checkpoint: Checkpoint, model: nn.Module, objective: nn.Modu
             raise CheckpointProblem(f"{checkpoint.path / OBJECTIVE} belongs to another objective: {error}") from error
 
 
-def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process) -> bool:
-    """Load the optimizer state and the random generators of this rank.
+def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process, average: WeightAverage | None = None) -> bool:
+    """Load the optimizer state, the average of the weights and the random generators of this rank.
 
     Returns:
         Whether the checkpoint contains generators of this rank; if not, they keep their seed.
 
     Raises:
-        CheckpointProblem: If a file is damaged.
+        CheckpointProblem: If a file is damaged or missing.
     """
     load_optimizer_state(engine, _tensors(checkpoint, OPTIMIZER))
+    if average is not None:
+        average.load(checkpoint.weights_file("ema"))
     if not checkpoint.holds(name := _generators_file(process.rank)):
         return False
     try:
