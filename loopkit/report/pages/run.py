@@ -12,7 +12,8 @@ from loopkit.report.pages.model_card import model_card
 from loopkit.report.pages.page import Block, Heading, Plot, TableBlock, TextBlock, to_html, to_markdown
 from loopkit.report.plots.depth import plot_depths
 from loopkit.report.plots.training import plot_training
-from loopkit.report.record import Record, read_record
+from loopkit.report.record import Record, read_record, weights_of
+from loopkit.report.tables.averaged import averaged_lines, describe_pair
 from loopkit.report.tables.depth import columns_of, facts, markdown_lines
 from loopkit.runs import RunFolder, write_text
 
@@ -35,11 +36,14 @@ def write_report(folder: RunFolder) -> list[str]:
         plot = plot_training(record.lines, folder.path / "plots" / "training.svg", record.name)
         blocks += [Heading("Training"), _training(record), Plot(f"plots/{plot.name}", "Training curves")]
     for split in sorted({result["split"] for result in record.evaluations}):
-        result = record.latest(split)
+        result = record.latest(split) or record.latest(split, "ema")
         assert result is not None
         plot = plot_depths(result, folder.path / "plots" / f"depths-{split}.svg")
-        blocks += [Heading(f"Evaluation on {split}"), _facts(result), *_depths(result)]
+        averaged = "" if weights_of(result) == "trained" else " with averaged weights"
+        blocks += [Heading(f"Evaluation on {split}{averaged}"), _facts(result), *_depths(result)]
         blocks.append(Plot(f"plots/{plot.name}", f"By depth, on {split}"))
+        if (pair := record.averaged(split)) is not None:
+            blocks += [Heading(f"Averaged weights on {split}"), TextBlock(f"{describe_pair(*pair)}."), _averaged(*pair)]
     if record.provenance:
         blocks += [Heading("Provenance"), _provenance(record.provenance)]
     write_text(folder.report, to_markdown(blocks))
@@ -85,6 +89,11 @@ def _depths(result: Mapping[str, Any]) -> list[Block]:
     table = TableBlock(("depth", *(column.heading for column in columns)), markdown_lines(columns, result["depths"]))
     has_trained = any(row.get("trained") for row in result["depths"])
     return [table, TextBlock("Trained depths are in bold.")] if has_trained else [table]
+
+
+def _averaged(trained: Mapping[str, Any], average: Mapping[str, Any]) -> TableBlock:
+    headings, lines = averaged_lines(trained, average)
+    return TableBlock(headings, lines)
 
 
 def _provenance(provenance: Mapping[str, Any]) -> TableBlock:
