@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from loopkit.evaluation import results_of
 from loopkit.runs import RunFolder, read_metrics
 from tests.model import halting
 from tests.training.conftest import RECIPE, TEXT
@@ -62,6 +64,11 @@ RUNS |= {
     f"zero{stage}-muon": (*STILL, *MUON, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
     for stage in (0, 1, 2)
 }
+EMA = (*REGULARIZERS, "train.ema={decay: 0.8, start: 2}")
+RUNS |= {
+    f"zero{stage}-ema": (*STILL, *EMA, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
+    for stage in (0, 1, 2)
+}
 RUNS["zero3-ponder"] = (*STILL, *PONDER, "train.deepspeed={zero_optimization: {stage: 3}}")
 RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
 RUNS["offloaded-step"] = (
@@ -94,7 +101,7 @@ def alone(folder: Path) -> dict[str, Path]:
     from tests.overriding import latest
 
     folders = {}
-    parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
+    parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ema": EMA, "ponder": PONDER}
     for per in ("step", "micro_step", "sequence", *parts):
         joined = parts.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
@@ -126,7 +133,8 @@ def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    (actual,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
+    runs = folder / name, alone[name.partition("-")[2]]
+    (actual,), (expected,) = (results_of(RunFolder(run), num_steps(name)) for run in runs)
     record, expected_record = json.loads(actual.read_text()), json.loads(expected.read_text())
     assert expected_record["batches"] % 2 == 1  # one rank has more batches
     for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
@@ -149,3 +157,16 @@ def test_running_buffers_equal_those_of_one_process(folder: Path, alone: dict[st
         (where,) = [name for name in expected if name.endswith(key)]
         assert expected[where] != 0
         assert actual[where].item() == pytest.approx(expected[where].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("ema")])
+def test_average_and_its_evaluation_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    actual, expected = (tensors(run, num_steps(name)) for run in (folder / name, alone["ema"]))
+    averages = {key for key in expected if key.startswith("ema:")}
+    assert averages == {key for key in actual if key.startswith("ema:")}
+    assert any(not expected[key].equal(expected[key.replace("ema:", "weights:")]) for key in averages)
+    for key in averages:
+        assert torch.allclose(actual[key], expected[key], rtol=1e-4, atol=1e-6), key
+    (one,), (two,) = (results_of(RunFolder(run), num_steps(name), "ema") for run in (folder / name, alone["ema"]))
+    losses = [[row["loss"] for row in json.loads(path.read_text())["depths"]] for path in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
