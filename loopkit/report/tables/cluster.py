@@ -45,14 +45,14 @@ def fastest(layouts: Sequence[Layout]) -> Layout:
 
 
 def _memory(layouts: Sequence[Layout]) -> Table:
-    columns = {"parameters": "weights", "gradients": "grads", "optimizer": "optim", "average": "average"}
-    columns |= {"buffers": "buffers", "activations": "activ.", "logits": "logits"}
-    if not any(layout["memory_bytes"].get("average") for layout in layouts):
-        del columns["average"]
-    table = _table("ZeRO", "recomp.", "micro", *columns.values(), "total")
+    averaged = any(layout["memory_bytes"].get("average") for layout in layouts)
+    weights = "wts+ema" if averaged else "weights"
+    table = _table("ZeRO", "recomp.", "micro", weights, "grads", "optim", "buffers", "activ.", "logits", "total")
     for layout in layouts:
         parts = layout["memory_bytes"]
-        cells = [format_bytes(parts[name]) for name in columns]
+        names = ("gradients", "optimizer", "buffers", "activations", "logits")
+        cells = [format_bytes(parts["parameters"] + parts.get("average", 0))]
+        cells += [format_bytes(parts[name]) for name in names]
         total = format_bytes(parts["total"]) + ("" if layout["fits"] else " !")
         table.add_row(
             str(layout["stage"]),
