@@ -140,6 +140,8 @@ class TrainConfig:
         checkpointing: Whether activations inside the core are recomputed instead of stored.
         device: Where training runs; auto takes a GPU if there is one.
         start_from: Run, checkpoint or imported folder that provides the initial weights.
+        start_weights: Weights of that checkpoint; ema is their average.
+        start_optimizer: Whether training also starts with the optimizer state of that checkpoint.
         trainable: Glob patterns of the trained parameters.
         checkpoint: When checkpoints are written.
         health: Reactions to faults in training.
@@ -166,6 +168,8 @@ class TrainConfig:
     checkpointing: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
     start_from: Path | None = None
+    start_weights: Literal["trained", "ema"] = "trained"
+    start_optimizer: bool = False
     trainable: Annotated[list[str], MinLen(1)] = field(default_factory=lambda: ["*"])
     checkpoint: CheckpointConfig
     health: HealthConfig

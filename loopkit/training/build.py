@@ -25,7 +25,12 @@ from loopkit.training.checkpointing import rng
 from loopkit.training.checkpointing.checkpoint import TrainState, load_parameters, load_rest
 from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
 from loopkit.training.checkpointing.resume_point import ResumePoint
-from loopkit.training.checkpointing.start_from import load_first_weights
+from loopkit.training.checkpointing.start_from import (
+    StartPoint,
+    find_start,
+    load_first_optimizer,
+    load_first_weights,
+)
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.evaluation_hook import EvaluationHook
 from loopkit.training.step.deepspeed_config import deepspeed_config
@@ -46,6 +51,7 @@ class Training:
         process: This rank.
         prepared: Tokenizer and encoded splits.
         resume_point: The start of a resumed run; None for a new run.
+        start: The weights that a new run starts from; None for initial weights, and for a resumed run.
         schedule: The distribution of loops.
         num_examples: Training windows in an epoch.
         parameters: Parameter counts of the model.
@@ -63,6 +69,7 @@ class Training:
     process: Process
     prepared: Prepared
     resume_point: ResumePoint | None
+    start: StartPoint | None
     schedule: Schedule
     num_examples: int
     parameters: Parameters
@@ -126,20 +133,20 @@ def build_training(
         raise UserError(
             f"the run has already done {plural(resume_point.state.step, 'step')}, not {steps}; raise train.steps"
         )
-    new = resume_point is None and train.start_from is None
+    start = find_start(train) if resume_point is None else None
     model = build_model(
         recipe.model,
         vocabulary=prepared.tokenizer.size,
         max_length=data.length,
         max_loops=schedule.bounds[1],
         mean_loops=schedule.mean,
-        seed=recipe.seed if new else None,
+        seed=recipe.seed if resume_point is None and start is None else None,
     )
     objective = build_objective(recipe.objective)
     if resume_point is not None:
         load_parameters(resume_point.checkpoint, model, objective)
-    elif train.start_from is not None:
-        load_first_weights(model, train.start_from)
+    elif start is not None:
+        load_first_weights(model, start)
     freeze(model, train.trainable)
     parameters = count_parameters(model)  # before ZeRO-3 splits them
     state = None if resume_point is None else resume_point.state
@@ -148,6 +155,8 @@ def build_training(
     config = deepspeed_config(sizes, train.clip, train.deepspeed)
     rng.seed_all(recipe.seed, process.rank)
     engine = build_engine(recipe, model, objective, config, process, verbose=verbose)
+    if start is not None and train.start_optimizer:
+        load_first_optimizer(start, engine, recipe)
     average = WeightAverage.from_recipe(train.ema, model, steps)
     if resume_point is not None and not load_rest(resume_point.checkpoint, engine, process, average):
         say(f"rank {process.rank} was not part of the run: its random generators are seeded anew")
@@ -165,6 +174,7 @@ def build_training(
         process=process,
         prepared=prepared,
         resume_point=resume_point,
+        start=start,
         schedule=schedule,
         num_examples=len(examples),
         parameters=parameters,

@@ -15,6 +15,7 @@ from loopkit.recipe.authoring.describe import format_divisors
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem, value_at
 from loopkit.recipe.resolve import Resolver, UnknownKey
+from loopkit.recipe.validation import weights
 from loopkit.recipe.validation.deepspeed import OWNED_KEYS, unknown_keys, wrong_values
 from loopkit.registry.schema import Schema
 
@@ -169,13 +170,6 @@ def _micro_batch(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _ema(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    path, stage = ("train", "ema", "decay"), (*ZERO, "stage")
-    if value_at(values, path) is not None and value_at(values, stage) == 3:
-        message = "ZeRO-3 cuts every weight into parts, and the average is of whole weights"
-        yield _problem(walk, path, message, f"set {'.'.join(stage)} to 2, 1 or 0", stage)
-
-
 def _depths(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
     path = ("evaluate", "depths")
     depths = value_at(values, path)
@@ -284,9 +278,9 @@ RULES: tuple[Rule, ...] = (
     _stopping_gate,
     _loops_per,
     _micro_batch,
-    _ema,
     _deepspeed,
     _best,
     _input,
+    *weights.RULES,
     *OF_EVALUATION,
 )

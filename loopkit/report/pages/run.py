@@ -58,10 +58,17 @@ def _summary(record: Record) -> TableBlock:
     lines = {
         "recipe": provenance.get("recipe"),
         "hash of the resolved recipe": f"`{provenance['recipe_hash']}`" if "recipe_hash" in provenance else None,
+        "started from": _format_start(provenance),
         "commands": "; ".join(f"`{command}`" for command in record.commands) or None,
         "state": provenance["sessions"][-1].get("status", "running") if provenance.get("sessions") else None,
     }
     return TableBlock(("", ""), [(term, text) for term, text in lines.items() if text is not None])
+
+
+def _format_start(provenance: Mapping[str, Any]) -> str | None:
+    """Name the weights that the run started from, unless these are initial weights."""
+    start = provenance.get("start")
+    return start and f"`{start['file']}` ({start['weights']} weights)"
 
 
 def _training(record: Record) -> TableBlock:

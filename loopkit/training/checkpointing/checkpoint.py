@@ -201,7 +201,7 @@ def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process, average:
     Raises:
         CheckpointProblem: If a file is damaged or missing.
     """
-    load_optimizer_state(engine, _tensors(checkpoint, OPTIMIZER))
+    load_optimizer(checkpoint, engine)
     if average is not None:
         average.load(checkpoint.weights_file("ema"))
     if not checkpoint.holds(name := _generators_file(process.rank)):
@@ -213,6 +213,16 @@ def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process, average:
             f"{checkpoint.path / name} does not contain the state of random generators: {error}"
         ) from error
     return True
+
+
+def load_optimizer(checkpoint: Checkpoint, engine: Engine) -> None:
+    """Load the optimizer state.
+
+    Raises:
+        UserError: If it is that of other parameters.
+        CheckpointProblem: If the file is damaged.
+    """
+    load_optimizer_state(engine, _tensors(checkpoint, OPTIMIZER))
 
 
 def _tensors(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:
