@@ -313,6 +313,10 @@ def test_deepspeed_keys_match_the_installed_version() -> None:
             ("train.ema=0.99", "train.deepspeed={zero_optimization: {stage: 3}}"),
             "train.ema.decay: ZeRO-3 cuts every weight into parts",
         ),
+        (
+            ("train.start_from=runs/a", "train.start_weights=ema", "train.start_optimizer=true"),
+            "train.start_optimizer: the optimizer state belongs to the trained weights",
+        ),
         (("train.ema=1.0",), "train.ema.decay: must be a number >= 0 and < 1 or null, not 1.0"),
         (("model.start=zeros",), "model.injection: injection 'none' adds no input and start 'zeros' has none"),
         (("model.start=normal",), "logits would not depend on the tokens"),
