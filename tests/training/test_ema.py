@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -186,3 +187,42 @@ def test_weights_return_after_an_error() -> None:
         fail()
     assert inside == [True]
     assert model.weight.equal(before + 1)
+
+
+def test_average_continues_under_another_zero_stage(recipe: Maker, averaged_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(averaged_run, tmp_path / "moved")
+    for step in (6, 8):
+        shutil.rmtree(RunFolder(tmp_path / "moved").checkpoint(step))
+    zero = "train.deepspeed={zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}"
+    fit(recipe(*EMA_OPTIONS, *TIED, zero), tmp_path / "moved", resume=True)
+    actual, expected = weights(tmp_path / "moved", 8, EMA), weights(averaged_run, 8, EMA)
+    assert actual.keys() == expected.keys()
+    for name, value in actual.items():
+        assert torch.allclose(value.double(), expected[name].double(), rtol=1e-3, atol=1e-5), name
+
+
+def test_rewind_restores_the_average(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it, the average is that of the steps of which the run consists."""
+    check, update = HealthMonitor.check, WeightAverage.update
+    rewound: list[int] = []
+    history: dict[int, dict[str, Tensor]] = {}
+
+    def fail_once(self: HealthMonitor, step: int, *arguments: Any) -> Event | None:
+        if step == 6 and not rewound:
+            rewound.append(step)
+            return Event(step, "not_finite", "rewind", "a test", 0.0)
+        return check(self, step, *arguments)
+
+    def recorded(self: WeightAverage, step: int) -> None:
+        update(self, step)
+        assert step not in history or rewound
+        history[step] = {name: value.detach().clone() for name, value in self.model.named_parameters()}
+
+    monkeypatch.setattr(HealthMonitor, "check", fail_once)
+    monkeypatch.setattr(WeightAverage, "update", recorded)
+    fit(recipe("train.health.not_finite=rewind", *EMA_OPTIONS), tmp_path / "run")
+    assert sorted(history) == list(range(1, 9))
+    expected = average_of([history[step] for step in sorted(history)], start=2, decay=0.7)
+    for name, value in weights(tmp_path / "run", 8, EMA).items():
+        if name in expected:
+            assert torch.allclose(value.double(), expected[name], rtol=1e-6, atol=1e-7), name
