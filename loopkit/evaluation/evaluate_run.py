@@ -119,8 +119,8 @@ def benchmark_run(
     on_result(result)
     if not write:
         return result, None
-    suffix = "" if run.weights == "trained" else f"-{run.weights}"
-    path = run.folder.path / "exit" / f"{run.checkpoint.path.name}{suffix}.json"
+    prefix = "" if run.weights == "trained" else f"{run.weights}-"
+    path = run.folder.path / "exit" / f"{prefix}{run.checkpoint.path.name}.json"
     with file_errors(path, "written"):
         path.parent.mkdir(exist_ok=True)
     write_json(path, result)

@@ -1,6 +1,6 @@
 """Files of a run's evaluation results: ``eval/step-00000600-validation-1a2b3c.json``. No torch.
 
-Results of averaged weights have ``-ema`` after the step.
+Results of averaged weights are ``ema-step-...``.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def write_result(result: Result, folder: RunFolder) -> Path:
 
 def results_of(folder: RunFolder, step: int, weights: Weights = "trained") -> list[Path]:
     """Return the result files of one optimizer step; empty if these weights were not evaluated."""
-    paths = sorted(folder.evaluations.glob(f"{_stem(step, weights)}-*.json"))
-    averaged = f"{_stem(step, 'ema')}-"
-    return [path for path in paths if path.name.startswith(averaged) == (weights == "ema")]
+    return sorted(folder.evaluations.glob(f"{_stem(step, weights)}-*.json"))
 
 
 def completions_of(folder: RunFolder, step: int, weights: Weights = "trained") -> Path:
@@ -63,4 +61,4 @@ def completions_of(folder: RunFolder, step: int, weights: Weights = "trained") -
 
 
 def _stem(step: int, weights: str | None = None) -> str:
-    return f"step-{step:08d}" + ("-ema" if weights == "ema" else "")
+    return ("ema-" if weights == "ema" else "") + f"step-{step:08d}"

@@ -42,7 +42,7 @@ def test_eval_and_audit_measure_the_average(averaged: Path) -> None:
     for weights in ("trained", "ema"):
         words = ("eval", averaged, "--weights", weights, "--no-write", "--json")
         result = json.loads(run(*words))
-        (path,) = (averaged / "eval").glob("*-ema-*.json" if weights == "ema" else "step-00000003-v*.json")
+        (path,) = (averaged / "eval").glob(f"{'ema-' if weights == 'ema' else ''}step-00000003-*.json")
         assert result["depths"] == json.loads(path.read_text())["depths"]
         assert result.get("weights") == (None if weights == "trained" else "ema")
     assert "step-00000003, ema weights" in run("eval", averaged, "--weights", "ema", "--no-write")

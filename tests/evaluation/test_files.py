@@ -25,7 +25,7 @@ def test_averaged_weights_have_files_of_their_own(tmp_path: Path, result: Result
     folder = RunFolder(tmp_path)
     averaged = write_result(replace(result, origin=replace(result.origin, weights="ema")), folder)
     trained = write_result(result, folder)
-    assert averaged.name == trained.name.replace("step-00000001-", "step-00000001-ema-")
+    assert averaged.name == f"ema-{trained.name}"
     assert json.loads(averaged.read_text()) == {**result.to_json(), "weights": "ema"}
     assert results_of(folder, 1) == [trained]
     assert results_of(folder, 1, "ema") == [averaged]
