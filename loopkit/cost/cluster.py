@@ -92,8 +92,6 @@ def layouts(work: Work, cluster: Cluster) -> Iterator[dict[str, Any]]:
         for stage in STAGES:
             if stage and gpus == 1:
                 continue  # there is nothing to shard
-            if stage == 3 and work.averaged:
-                continue  # ``validate`` refuses it
             for recompute in (False, True):
                 yield _layout(work, cluster, gpus, stage, recompute)
 

@@ -37,7 +37,7 @@ class States:
         gradients: fp32 gradients.
         optimizer: fp32 state of the optimizer, two moments for AdamW; 0 if it is offloaded.
         buffers: Gradient buckets, and under ZeRO-3 the gathered parameters.
-        average: fp32 average of the trained weights, whole on every rank; 0 without ``train.ema``.
+        average: fp32 average of the trained weights; 0 without ``train.ema``.
     """
 
     parameters: int
@@ -73,7 +73,7 @@ class States:
             gradients=4 * trained // (world if stage >= 2 else 1),
             optimizer=0 if offloaded else 4 * moments // (world if stage >= 1 else 1),
             buffers=buffers,
-            average=4 * averaged,
+            average=4 * averaged // (world if stage == 3 else 1),
         )
 
     @property

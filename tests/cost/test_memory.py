@@ -105,8 +105,9 @@ def test_average_takes_a_copy_of_the_trained_weights(recipe: Maker) -> None:
     core = 'train.trainable=["core.*"]'
     plain, averaged = estimated(recipe(*WIDE, core)), estimated(recipe(*WIDE, core, "train.ema=0.99"), world=4)
     assert (plain.states.average, averaged.states.average) == (0, 4 * plain.states.parameters // 4)
-    trained = recipe(*WIDE, "train.ema=0.99")
-    whole = estimated(trained)
+    sharded = recipe(*WIDE, "train.ema=0.99", "train.deepspeed={zero_optimization: {stage: 3}}")
+    whole = estimated(recipe(*WIDE, "train.ema=0.99"))
+    assert estimated(sharded, world=4).states.average == whole.states.average // 4
     assert whole.states.average == whole.states.parameters
     assert whole.total(4) - estimated(recipe(*WIDE)).total(4) == whole.states.average
 

@@ -49,7 +49,7 @@ def average_of(history: list[dict[str, Tensor]], start: int, decay: float) -> di
     return result
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_average_has_its_closed_form(
     recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int
 ) -> None:
@@ -189,12 +189,17 @@ def test_weights_return_after_an_error() -> None:
     assert model.weight.equal(before + 1)
 
 
-def test_average_continues_under_another_zero_stage(recipe: Maker, averaged_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "zero",
+    ["{stage: 2, offload_optimizer: {device: cpu}}", "{stage: 3, stage3_param_persistence_threshold: 0}"],
+)
+def test_average_continues_under_another_zero_stage(
+    recipe: Maker, averaged_run: Path, tmp_path: Path, zero: str
+) -> None:
     shutil.copytree(averaged_run, tmp_path / "moved")
     for step in (6, 8):
         shutil.rmtree(RunFolder(tmp_path / "moved").checkpoint(step))
-    zero = "train.deepspeed={zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}"
-    fit(recipe(*EMA_OPTIONS, *TIED, zero), tmp_path / "moved", resume=True)
+    fit(recipe(*EMA_OPTIONS, *TIED, f"train.deepspeed={{zero_optimization: {zero}}}"), tmp_path / "moved", resume=True)
     actual, expected = weights(tmp_path / "moved", 8, EMA), weights(averaged_run, 8, EMA)
     assert actual.keys() == expected.keys()
     for name, value in actual.items():

@@ -64,11 +64,13 @@ RUNS |= {
     f"zero{stage}-muon": (*STILL, *MUON, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
     for stage in (0, 1, 2)
 }
-EMA = (*REGULARIZERS, "train.ema={decay: 0.8, start: 2}")
+EMA = (*REGULARIZERS, "train.ema={decay: 0.8, start: 2}", "train.checkpoint.every=3")
 RUNS |= {
     f"zero{stage}-ema": (*STILL, *EMA, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
-    for stage in (0, 1, 2)
+    for stage in (0, 1, 2, 3)
 }
+SHARDED = "train.deepspeed={zero_optimization: {stage: 3, stage3_param_persistence_threshold: 0}}"
+RUNS["zero3_sharded-ema"] = (*STILL, *EMA, SHARDED)
 RUNS["zero3-ponder"] = (*STILL, *PONDER, "train.deepspeed={zero_optimization: {stage: 3}}")
 RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
 RUNS["offloaded-step"] = (

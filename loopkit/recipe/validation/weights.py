@@ -14,10 +14,17 @@ def _problem(walk: Resolver, path: Path, message: str, hint: str, other: Path) -
 
 
 def _ema(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:
-    path, stage = ("train", "ema", "decay"), ("train", "deepspeed", "zero_optimization", "stage")
-    if value_at(values, path) is not None and value_at(values, stage) == 3:
-        message = "ZeRO-3 cuts every weight into parts, and the average is of whole weights"
-        yield _problem(walk, path, message, f"set {'.'.join(stage)} to 2, 1 or 0", stage)
+    """Yield a problem if ZeRO-3 keeps weights, or copies of them, where the average does not reach them."""
+    path, zero = ("train", "ema", "decay"), ("train", "deepspeed", "zero_optimization")
+    if value_at(values, path) is None or value_at(values, (*zero, "stage")) != 3:
+        return
+    offload, copies = (*zero, "offload_param", "device"), (*zero, "zero_hpz_partition_size")
+    if value_at(values, offload) == "nvme":
+        message = f"the average does not reach weights that {'.'.join(offload)} keeps on disk"
+        yield _problem(walk, path, message, "set it to cpu or none", offload)
+    if value_at(values, copies) not in (None, 1):
+        message = f"{'.'.join(copies)} keeps a second copy of the weights, which the average would not replace"
+        yield _problem(walk, path, message, "remove it", copies)
 
 
 def _start_optimizer(walk: Resolver, values: dict[str, Any]) -> Iterator[Problem]:

@@ -104,7 +104,7 @@ def save(
     with gathered_parameters(engine):
         write.on_first_rank(_save_model, engine, partial)
     if average is not None:
-        with average.applied():
+        with average.applied(), gathered_parameters(engine):
             write.on_first_rank(save_weights, engine.module.model, partial / EMA)
     write.on_first_rank(save_file, optimizer, partial / OPTIMIZER)
     write.on_first_rank(tokenizer.save, partial / TOKENIZER)
@@ -203,7 +203,7 @@ def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process, average:
     """
     load_optimizer(checkpoint, engine)
     if average is not None:
-        average.load(checkpoint.weights_file("ema"))
+        average.load(_tensors(checkpoint, checkpoint.weights_file("ema").name))
     if not checkpoint.holds(name := _generators_file(process.rank)):
         return False
     try:

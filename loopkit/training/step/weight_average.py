@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from loopkit.components.lr import length_in_steps
-from loopkit.model import load_weights
 from loopkit.recipe.format import EmaConfig
+from loopkit.training.step.sharded import part_of, release_gathered
 
 
 class WeightAverage:
@@ -24,10 +23,10 @@ class WeightAverage:
         a_t = decay * a_{t-1} + (1 - decay) * w_t   t > start
 
     Frozen parameters and buffers are not averaged: the model keeps one copy of them. Parameters under several names
-    are averaged once. Every rank holds the whole average, which equals that of all other ranks as the weights do.
+    are averaged once. Every rank averages what it holds of the weights: all of them, or its parts under ZeRO-3.
 
     Args:
-        model: The model, whose parameters are whole on this rank; ``requires_grad`` selects the averaged ones.
+        model: The model, as DeepSpeed trains it; ``requires_grad`` selects the averaged parameters.
         decay: Share of the average that a step keeps, 0 <= decay < 1.
         start: Optimizer steps until which the average equals the weights; at least 1.
     """
@@ -35,7 +34,7 @@ class WeightAverage:
     def __init__(self, model: nn.Module, *, decay: float, start: int) -> None:
         self.model, self.start = model, max(start, 1)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._averages = [parameter.detach().clone() for parameter in self._parameters]
+        self._averages = [_held(parameter).detach().clone() for parameter in self._parameters]
         self._average = get_ema_multi_avg_fn(decay)
 
     @classmethod
@@ -58,7 +57,7 @@ class WeightAverage:
         Args:
             step: Optimizer steps done, from 1.
         """
-        weights: list[Tensor] = [parameter.detach() for parameter in self._parameters]
+        weights = [_held(parameter).detach() for parameter in self._parameters]
         if not weights:  # the objective may be all that trains
             return
         if step <= self.start:
@@ -68,25 +67,37 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Give the model the averaged weights inside the block, without a copy; it must not train there."""
+        """Give the model the averaged weights inside the block, without a copy; it must not train there.
+
+        All ranks must enter and leave together.
+        """
         self._swap()
         try:
             yield
         finally:
             self._swap()
 
-    def load(self, path: Path) -> None:
-        """Load the average from a weights file of the whole model, which ``save_weights`` wrote inside ``applied``.
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load the average from the weights of the whole model, which ``save_weights`` wrote inside ``applied``.
 
-        Raises:
-            WeightsError: If the file cannot be read or does not fit the model.
+        Args:
+            tensors: Averaged weights by name.
         """
-        with self.applied():
-            load_weights(self.model, path)
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        for parameter, average in zip(self._parameters, self._averages, strict=True):
+            average.copy_(part_of(tensors[names[id(parameter)]], parameter))
 
     def _swap(self) -> None:
-        # ZeRO's flat buffers keep the memory of the weights, which returns before the next update
+        release_gathered(self._parameters)
+        # DeepSpeed's flat buffers keep the memory of the weights, which returns before the next update
         for index, parameter in enumerate(self._parameters):
-            weight = parameter.data
-            parameter.data = self._averages[index]
+            held = _held(parameter)
+            weight = held.data
+            held.data = self._averages[index]
             self._averages[index] = weight
+
+
+def _held(parameter: nn.Parameter) -> Tensor:
+    """Return what this rank holds of a parameter: its part under ZeRO-3, else the whole."""
+    return getattr(parameter, "ds_tensor", parameter)
