@@ -164,8 +164,8 @@ def test_what_the_start_lacks_is_refused_before_reading_data(
     nowhere = f"data.source.path={tmp_path / 'nowhere'}"
     for start, setting, error, message in (
         (finished_run, "train.start_weights=ema", CheckpointProblem, "contains no averaged weights"),
-        (weights, "train.start_weights=ema", UserError, r"train\.start_weights: .* is only a file of weights"),
-        (weights, STATE, UserError, r"train\.start_optimizer: .* is only a file of weights"),
+        (weights, "train.start_weights=ema", UserError, r"train\.start_weights: .* is not part of a checkpoint"),
+        (weights, STATE, UserError, r"train\.start_optimizer: .* is not part of a checkpoint"),
     ):
         with pytest.raises(error, match=message):
             fit(recipe(nowhere, f"train.start_from={start}", setting), tmp_path / "run")

@@ -29,7 +29,7 @@ class StartPoint:
     Args:
         file: The weights file.
         weights: Which weights of the checkpoint it contains.
-        checkpoint: The complete checkpoint that contains it; None if the file stands alone.
+        checkpoint: The complete checkpoint that contains it; None for a file outside a checkpoint.
     """
 
     file: Path
@@ -67,12 +67,12 @@ def find_start(train: TrainConfig) -> StartPoint | None:
         ("start_optimizer", not train.start_optimizer),
     ):
         if not is_default:
-            raise UserError(f"train.{key}: {checkpoint} is only a file of weights; set train.start_from to a run")
+            raise UserError(f"train.{key}: {checkpoint} is not part of a checkpoint; set train.start_from to a run")
     return StartPoint(checkpoint)
 
 
 def _find_checkpoint(path: Path) -> Checkpoint | Path:
-    """Return the checkpoint that a path names, or a weights file that stands alone."""
+    """Return the checkpoint that a path names, or a weights file outside one."""
     if path.is_file():
         return path
     if (path / MANIFEST).is_file() and (step := step_of(path)) is not None:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 
-def part_of(whole: Tensor, parameter: nn.Parameter) -> Tensor:
+def part_of(full: Tensor, parameter: nn.Parameter) -> Tensor:
     """Return this rank's part of a tensor of a parameter's shape.
 
     Args:
-        whole: The tensor, such as the parameter's value or a moment of the optimizer.
+        full: The tensor, such as the parameter's value or a moment of the optimizer.
         parameter: The parameter.
 
     Returns:
@@ -20,14 +20,14 @@ def part_of(whole: Tensor, parameter: nn.Parameter) -> Tensor:
     """
     held = getattr(parameter, "ds_tensor", None)
     if held is None:
-        return whole
+        return full
     # all parts have the same size, so the last one is padded
     part, rank = held.numel(), torch.distributed.get_rank()
-    return nn.functional.pad(whole.flatten(), (0, part * (rank + 1))).narrow(0, part * rank, part)
+    return nn.functional.pad(full.flatten(), (0, part * (rank + 1))).narrow(0, part * rank, part)
 
 
 def release_gathered(parameters: Sequence[nn.Parameter]) -> None:
-    """Drop the whole values that ZeRO-3 has gathered; the next forward pass gathers them from the parts again."""
+    """Drop the full values that ZeRO-3 has gathered; the next forward pass gathers them from the parts again."""
     gathered = [parameter for parameter in parameters if hasattr(parameter, "ds_tensor")]
     if gathered:
         gathered[0].partition(param_list=gathered, has_been_updated=False)  # type: ignore[attr-defined]

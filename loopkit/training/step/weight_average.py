@@ -99,5 +99,5 @@ class WeightAverage:
 
 
 def _held(parameter: nn.Parameter) -> Tensor:
-    """Return what this rank holds of a parameter: its part under ZeRO-3, else the whole."""
+    """Return what this rank holds of a parameter: its part under ZeRO-3, else all of it."""
     return getattr(parameter, "ds_tensor", parameter)
