@@ -65,7 +65,8 @@ def test_average_has_its_closed_form(
     monkeypatch.setattr(Engine, "update", recorded)
     zero = f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}"
     options = ("train.steps=50", "train.micro_batch=8", "train.ema={decay: 0.9, start: 0.1}", zero)
-    fit(recipe(*options, *TIED, 'train.trainable=["core.*", "embedding.*", "readout.*"]'), tmp_path / "run")
+    quick = ("train.schedule={type: fixed, loops: 1}", "train.log_every=50", "train.checkpoint.every=null")
+    fit(recipe(*options, *quick, *TIED, 'train.trainable=["core.*", "embedding.*", "readout.*"]'), tmp_path / "run")
     assert len(history) == 50
     expected = average_of(history, start=5, decay=0.9)
     averaged, trained = weights(tmp_path / "run", 50, EMA), weights(tmp_path / "run", 50, WEIGHTS)
