@@ -52,6 +52,8 @@ GUIDES = (
     "choosing_a_schedule",
     "reading_an_audit",
     "evaluating_at_every_depth",
+    "averaging_weights",
+    "training_in_stages",
     "training_on_many_gpus",
     "reproducing_the_papers",
     "adding_a_study",

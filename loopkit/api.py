@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from loopkit.evaluation import Result
     from loopkit.inference.complete import Completed
     from loopkit.model import LoopedModel
+    from loopkit.runs.checkpoint import Weights
     from loopkit.training.train import TrainingResult
 
 __all__ = ["build", "evaluate", "generate", "load", "load_recipe", "train"]
@@ -60,19 +61,22 @@ def build(
     )
 
 
-def load(run: str | Path | None = None, *, step: int | None = None) -> tuple[LoopedModel, Tokenizer, Recipe]:
+def load(
+    run: str | Path | None = None, *, step: int | None = None, weights: Weights = "trained"
+) -> tuple[LoopedModel, Tokenizer, Recipe]:
     """Load a trained run.
 
     Args:
         run: Its folder or name under ``runs/``; None takes the newest.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
 
     Returns:
         The model in evaluation mode, its tokenizer, and the resolved recipe.
     """
     from loopkit.evaluation.trained_run import open_run
 
-    opened = open_run(run, step=step)
+    opened = open_run(run, step=step, weights=weights)
     return opened.model, opened.tokenizer, opened.recipe
 
 
@@ -122,6 +126,7 @@ def evaluate(
     overrides: Sequence[str] = (),
     tasks: Sequence[str] = (),
     step: int | None = None,
+    weights: Weights = "trained",
     dtype: Literal["fp32", "bf16_autocast"] | None = None,
     read_as: Literal["depth", "trained"] = "depth",
     device: torch.device | str | None = None,
@@ -136,6 +141,7 @@ def evaluate(
         overrides: Changes under ``evaluate`` or ``data.source``, as ``evaluate.max_tokens=10000``.
         tasks: Tasks to run instead of the recipe's, as ``name`` or ``name=type``.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
         dtype: Arithmetic; None takes that of the recipe.
         read_as: ``depth`` reads loop k as the last of k loops, ``trained`` as training did.
         device: Device to use; None is the CPU.
@@ -155,7 +161,15 @@ def evaluate(
 
     check_overrides(overrides)
     depths = parse_depths(depths) if isinstance(depths, str) else depths
-    opened = open_run(run, step=step, overrides=tuple(overrides), tasks=tasks, device=device, root=Path(runs))
+    opened = open_run(
+        run,
+        step=step,
+        weights=weights,
+        overrides=tuple(overrides),
+        tasks=tasks,
+        device=device,
+        root=Path(runs),
+    )
     result, _ = evaluate_run(opened, depths, dtype=dtype, read_as=read_as)
     write_report(opened.folder)
     return result
@@ -176,6 +190,7 @@ def generate(
     exit_level: Literal["token", "sequence"] = "token",
     stop: Sequence[str] = (),
     step: int | None = None,
+    weights: Weights = "trained",
     dtype: Literal["fp32", "bf16_autocast"] | None = None,
     device: torch.device | str | None = None,
     runs: str | Path = "runs",
@@ -197,6 +212,7 @@ def generate(
         exit_level: Decide for each new ``token``, or once for a prompt and its new tokens (``sequence``).
         stop: Strings that end a completion.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
         dtype: Arithmetic; None takes that of the recipe.
         device: Device to use; None is the CPU.
         runs: Folder of the runs.
@@ -218,7 +234,7 @@ def generate(
     if not all(texts):
         raise UserError("a prompt is empty; give each prompt a text")
     sampling = Sampling(temperature, top_p, seed, top_k, min_p)
-    opened = open_run(run, step=step, device=device, root=Path(runs))
+    opened = open_run(run, step=step, weights=weights, device=device, root=Path(runs))
     with evaluation_mode(opened.model, dtype or opened.recipe.train.precision):
         return complete(
             opened.model,

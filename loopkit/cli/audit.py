@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from loopkit.cli.completion import complete_recipe_or_run
-from loopkit.cli.options import choose_device, device_option, json_option, recipe_options, runs_option, step_option
+from loopkit.cli.options import (
+    choose_device,
+    device_option,
+    json_option,
+    recipe_options,
+    runs_option,
+    step_option,
+    weights_option,
+)
 from loopkit.errors import UserError
 from loopkit.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from loopkit.runs.checkpoint import Weights
 
 
 @click.command("audit")
 @click.argument("what", metavar="RECIPE|RUN", shell_complete=complete_recipe_or_run)
 @recipe_options
 @step_option
+@weights_option
 @device_option
 @runs_option
 @click.option(
@@ -32,6 +45,7 @@ def command(
     plugins: tuple[Path, ...],
     no_plugins: bool,
     step: int | None,
+    weights: Weights,
     device: str,
     runs: Path,
     strict: bool,
@@ -52,11 +66,13 @@ def command(
 
         if profiles or overrides:
             raise UserError("a run is audited as it was trained; use --profile and --set only with a recipe")
-        result = audit_run(what, step=step, device=choose_device(device), plugins=plugins, root=runs)
+        result = audit_run(what, step=step, weights=weights, device=choose_device(device), plugins=plugins, root=runs)
     else:
         recipe = load_recipe(what, profiles, overrides, plugins=plugins, installed=not no_plugins)
         if step is not None:
             raise UserError(f"--step selects a checkpoint of a run, but {what} is a recipe; omit --step")
+        if weights != "trained":
+            raise UserError(f"--weights selects weights of a run, but {what} is a recipe; omit --weights")
         from loopkit.evaluation.audit import audit_recipe
 
         result = audit_recipe(recipe)

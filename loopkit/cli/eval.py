@@ -20,6 +20,7 @@ from loopkit.cli.options import (
     runs_option,
     show_checkpoint_warnings,
     step_option,
+    weights_option,
 )
 from loopkit.cli.ranks import nproc_option, start_ranks
 from loopkit.plural import plural
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from loopkit.evaluation.shards import EvaluationShard
     from loopkit.evaluation.trained_run import TrainedRun
+    from loopkit.runs.checkpoint import Weights
 
 REMEDY = "No result was written. Completions are saved; run the same command to resume"
 """Consequence of a lost rank, for its error message."""
@@ -49,6 +51,7 @@ REMEDY = "No result was written. Completions are saved; run the same command to 
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Score about this many tokens.")
 @click.option("--batch", type=click.IntRange(min=1), help="Windows per forward pass.  [default: that of the recipe]")
 @step_option
+@weights_option
 @dtype_option
 @device_option
 @click.option(
@@ -94,6 +97,7 @@ def command(
     max_tokens: int | None,
     batch: int | None,
     step: int | None,
+    weights: Weights,
     dtype: str | None,
     device: str,
     read_as: str,
@@ -140,7 +144,15 @@ def command(
     with report_rank_errors(REMEDY):
         place, shard = _join(device)
         changes = (*overrides, *settings)
-        opened = open_run(folder.path, step=step, overrides=changes, tasks=tasks, plugins=plugins, device=place)
+        opened = open_run(
+            folder.path,
+            step=step,
+            weights=weights,
+            overrides=changes,
+            tasks=tasks,
+            plugins=plugins,
+            device=place,
+        )
         if shard.rank == 0:
             show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
         if shard.world > 1 and (unshared := _describe_unshared(opened, exits)):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from loopkit.cli.completion import complete_run
-from loopkit.cli.options import json_option, plugin_files_option, runs_option, show_checkpoint_warnings, step_option
+from loopkit.cli.options import (
+    json_option,
+    plugin_files_option,
+    runs_option,
+    show_checkpoint_warnings,
+    step_option,
+    weights_option,
+)
 from loopkit.plural import plural
+
+if TYPE_CHECKING:
+    from loopkit.runs.checkpoint import Weights
 
 
 @click.command("export")
@@ -23,6 +34,7 @@ from loopkit.plural import plural
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write, or file of --to gguf.")
 @step_option
+@weights_option
 @click.option(
     "--dtype",
     type=click.Choice(["fp32", "bf16", "fp16"]),
@@ -36,6 +48,7 @@ def command(
     target: str,
     out: Path,
     step: int | None,
+    weights: Weights,
     dtype: str | None,
     plugins: tuple[Path, ...],
     runs: Path,
@@ -51,9 +64,9 @@ def command(
     from loopkit.interop import export_run
 
     if target == "gguf":
-        _export_gguf(run, out, step=step, dtype=dtype, plugins=plugins, runs=runs, as_json=as_json)
+        _export_gguf(run, out, step=step, weights=weights, dtype=dtype, plugins=plugins, runs=runs, as_json=as_json)
         return
-    result = export_run(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
+    result = export_run(run, out, step=step, weights=weights, dtype=dtype, plugins=plugins, root=runs)
     show_checkpoint_warnings(result.warnings, f"step {result.step}")
     if as_json:
         facts = {
@@ -61,6 +74,7 @@ def command(
             "to": target,
             "form": result.form,
             "step": result.step,
+            "weights": weights,
             "unchanged": result.unchanged,
             "types": list(result.types),
             "notes": list(result.notes),
@@ -69,7 +83,10 @@ def command(
         return
     for note in result.notes:
         click.echo(f"note: {note}", err=True)
-    content = "tensors and configuration equal the imported folder" if result.unchanged else f"step {result.step}"
+    averaged = "" if weights == "trained" else f", {weights} weights"
+    content = (
+        "tensors and configuration equal the imported folder" if result.unchanged else f"step {result.step}{averaged}"
+    )
     click.echo(f"{result.form}, {', '.join(result.types)}: {content}")
     click.echo(f"written: {out}")
 
@@ -79,6 +96,7 @@ def _export_gguf(
     out: Path,
     *,
     step: int | None,
+    weights: Weights,
     dtype: str | None,
     plugins: tuple[Path, ...],
     runs: Path,
@@ -88,7 +106,7 @@ def _export_gguf(
 
     from loopkit.interop.gguf import export_gguf
 
-    result = export_gguf(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
+    result = export_gguf(run, out, step=step, weights=weights, dtype=dtype, plugins=plugins, root=runs)
     show_checkpoint_warnings(result.warnings, f"step {result.step}")
     if as_json:
         facts = {
@@ -96,11 +114,13 @@ def _export_gguf(
             "to": "gguf",
             "loops": result.loops,
             "step": result.step,
+            "weights": weights,
             "notes": list(result.notes),
         }
         click.echo(json.dumps(facts, indent=2))
         return
     for note in result.notes:
         click.echo(f"note: {note}", err=True)
-    click.echo(f"nanbeige, {plural(result.loops, 'loop')}, {dtype or 'fp32'}: step {result.step}")
+    averaged = "" if weights == "trained" else f", {weights} weights"
+    click.echo(f"nanbeige, {plural(result.loops, 'loop')}, {dtype or 'fp32'}: step {result.step}{averaged}")
     click.echo(f"written: {out}")

@@ -21,6 +21,7 @@ from loopkit.cli.options import (
     runs_option,
     show_checkpoint_warnings,
     step_option,
+    weights_option,
 )
 from loopkit.errors import UserError
 from loopkit.plural import plural
@@ -28,6 +29,7 @@ from loopkit.plural import plural
 if TYPE_CHECKING:
     from loopkit.evaluation.trained_run import TrainedRun
     from loopkit.inference.complete import Completed
+    from loopkit.runs.checkpoint import Weights
 
 
 @click.command("generate")
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
 @click.option("--chat", is_flag=True, help="Format the prompt as a user's turn of a conversation.")
 @click.option("--system", help="System prompt of --chat; an empty one omits it.")
 @step_option
+@weights_option
 @dtype_option
 @device_option
 @plugin_files_option
@@ -114,6 +117,7 @@ def command(
     chat: bool,
     system: str | None,
     step: int | None,
+    weights: Weights,
     dtype: str | None,
     device: str,
     plugins: tuple[Path, ...],
@@ -147,7 +151,7 @@ def command(
     from loopkit.evaluation.trained_run import open_run
     from loopkit.inference import ExitRule, Sampling, uncacheable_components
 
-    opened = open_run(run, step=step, plugins=plugins, device=choose_device(device), root=runs)
+    opened = open_run(run, step=step, weights=weights, plugins=plugins, device=choose_device(device), root=runs)
     show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
     if parts := uncacheable_components(opened.model):
         note = f"{' and '.join(parts)}: no key-value cache, so each new token recomputes the whole sequence"
@@ -176,7 +180,7 @@ def command(
             | ({} if exit is None else {"mean_depth": item.mean_depth})
             for prompt, item in zip(texts, completions, strict=True)
         ]
-        facts = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "depth": depth}
+        facts = opened.names | {"depth": depth}
         click.echo(json.dumps(facts | {"dtype": precision, "completions": records}, indent=2, ensure_ascii=False))
     elif not stream:
         click.echo("\n\n".join(item.text for item in completions))
@@ -229,7 +233,7 @@ def _complete_file(
     from loopkit.inference import complete
     from loopkit.inference.prompt_file import CompletionLog
 
-    settings: dict[str, Any] = {"run": opened.folder.name, "checkpoint": opened.checkpoint.path.name, "dtype": dtype}
+    settings: dict[str, Any] = opened.names | {"dtype": dtype}
     settings |= {"depth": options["depth"], "max_tokens": options["max_tokens"], "stop": list(options["stop"])}
     settings |= {**asdict(options["sampling"]), **rule}
     completions: list[Completed] = []

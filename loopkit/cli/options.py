@@ -67,6 +67,13 @@ runs_option = click.option(
 step_option = click.option(
     "--step", type=click.IntRange(min=0), help="Optimizer step of the checkpoint.  [default: the newest]"
 )
+weights_option = click.option(
+    "--weights",
+    type=click.Choice(["trained", "ema"]),
+    default="trained",
+    show_default=True,
+    help="Weights of the checkpoint; ema is their average, if the run has train.ema.",
+)
 dtype_option = click.option(
     "--dtype", type=click.Choice(["fp32", "bf16_autocast"]), help="Numeric precision.  [default: that of the recipe]"
 )

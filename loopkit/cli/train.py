@@ -91,11 +91,13 @@ def command(
 
 def _show_result(folder: RunFolder) -> None:
     """Show the last evaluation, write the report, and list the files."""
-    from loopkit.report import console, depth_report, read_record, write_report
+    from loopkit.report import averaged_report, console, depth_report, read_record, write_report
 
     record = read_record(folder)
-    if record.evaluations:  # before the report, which may fail
-        console().print(depth_report(record.evaluations[-1]))
+    if (result := record.latest()) is not None:  # before the report, which may fail
+        console().print(depth_report(result))
+    if (pair := record.averaged()) is not None:
+        console().print(averaged_report(*pair))
     write_report(folder)
     click.echo(f"\nrun: {folder.path}   report: {folder.report}")
     click.echo(f"evaluate it at other depths: loopkit eval {folder.path} --depths 1-8")

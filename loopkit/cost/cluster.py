@@ -64,6 +64,7 @@ class Work:
         recomputed_per_token: FLOPs that recomputing adds.
         zero: ``zero_optimization`` of the recipe; its stage is ignored.
         activations: Activations without and with recomputing.
+        averaged: Parameters of which ``train.ema`` keeps an average.
     """
 
     parameters: int
@@ -77,10 +78,12 @@ class Work:
     recomputed_per_token: float
     zero: Mapping[str, Any]
     activations: Mapping[bool, Activations]
+    averaged: int = 0
 
     def states(self, stage: int, gpus: int) -> States:
         """Return the bytes that stay allocated on one of ``gpus`` GPUs."""
-        return States.of(self.parameters, self.trained, self.moments, {**self.zero, "stage": stage}, gpus)
+        zero = {**self.zero, "stage": stage}
+        return States.of(self.parameters, self.trained, self.moments, zero, gpus, self.averaged)
 
 
 def layouts(work: Work, cluster: Cluster) -> Iterator[dict[str, Any]]:
@@ -111,6 +114,7 @@ def _layout(work: Work, cluster: Cluster, gpus: int, stage: int, recompute: bool
             "gradients": states.gradients,
             "optimizer": states.optimizer,
             "buffers": states.buffers,
+            "average": states.average,
             "activations": activations.stored(shown),
             "logits": activations.logits(shown),
             "total": activations.peak(shown, states, shown < share),

@@ -37,15 +37,19 @@ class States:
         gradients: fp32 gradients.
         optimizer: fp32 state of the optimizer, two moments for AdamW; 0 if it is offloaded.
         buffers: Gradient buckets, and under ZeRO-3 the gathered parameters.
+        average: fp32 average of the trained weights; 0 without ``train.ema``.
     """
 
     parameters: int
     gradients: int
     optimizer: int
     buffers: int = 0
+    average: int = 0
 
     @classmethod
-    def of(cls, count: int, trained: int, moments: int, zero: Mapping[str, Any], world: int) -> States:
+    def of(
+        cls, count: int, trained: int, moments: int, zero: Mapping[str, Any], world: int, averaged: int = 0
+    ) -> States:
         """Compute the states of a model on one of several ranks.
 
         Args:
@@ -54,6 +58,7 @@ class States:
             moments: Numbers in the optimizer state.
             zero: ``zero_optimization`` of the DeepSpeed configuration.
             world: Ranks.
+            averaged: Parameters with an average.
         """
         stage = int(zero.get("stage", 0))
         offloaded = "offload_optimizer" in zero and zero["offload_optimizer"].get("device", "cpu") != "none"
@@ -68,12 +73,13 @@ class States:
             gradients=4 * trained // (world if stage >= 2 else 1),
             optimizer=0 if offloaded else 4 * moments // (world if stage >= 1 else 1),
             buffers=buffers,
+            average=4 * averaged // (world if stage == 3 else 1),
         )
 
     @property
     def total(self) -> int:
         """The sum."""
-        return self.parameters + self.gradients + self.optimizer + self.buffers
+        return self.parameters + self.gradients + self.optimizer + self.buffers + self.average
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,8 @@ def estimate(
     Raises:
         UserError: If the model does not run on ``meta``; the message names the setting that needs no estimate.
     """
-    states = States.of(*count_states(model, recipe), recipe.train.deepspeed.get("zero_optimization", {}), world)
+    zero = recipe.train.deepspeed.get("zero_optimization", {})
+    states = States.of(*count_states(model, recipe), zero, world, count_averaged(model, recipe))
     checkpointing = recipe.train.checkpointing
     activations = estimate_activations(model, supervision, recipe, schedule, checkpointing, device)
     return Memory(states, activations, max(recipe.train.batch // world, 1))
@@ -176,6 +183,12 @@ def count_states(model: nn.Module, recipe: Recipe) -> tuple[int, int, int]:
     parameters = list(model.parameters())
     moments = recipe.train.optimizer.build().state_numbers(parameter_groups(model))
     return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad), moments
+
+
+def count_averaged(model: nn.Module, recipe: Recipe) -> int:
+    """Return the number of parameters of which ``train.ema`` keeps an average."""
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return 0 if recipe.train.ema.decay is None else trained
 
 
 def estimate_activations(

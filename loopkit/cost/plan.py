@@ -15,7 +15,7 @@ from loopkit.cost.available_memory import memory_budget
 from loopkit.cost.cluster import Cluster, Work, layouts
 from loopkit.cost.flops import StepFlops
 from loopkit.cost.hardware import MEMORY_SHARE, Ceiling, recipe_ceiling
-from loopkit.cost.memory import Memory, States, count_states, estimate_activations
+from loopkit.cost.memory import Memory, States, count_averaged, count_states, estimate_activations
 from loopkit.data.batch_sizes import largest_micro
 from loopkit.errors import UserError
 from loopkit.model import LoopedModel, build_model, cache_numbers, count_parameters
@@ -73,7 +73,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
         for option in options
     }
     memory = Memory(
-        States.of(*count_states(model, recipe), zero, assumptions.world),
+        States.of(*count_states(model, recipe), zero, assumptions.world, count_averaged(model, recipe)),
         activations[checkpointing],
         max(recipe.train.batch // assumptions.world, 1),
     )
@@ -106,6 +106,7 @@ def plan(recipe: Recipe, assumptions: Assumptions) -> dict[str, Any]:
             recomputed_per_token=recomputed,
             zero=zero,
             activations=activations,
+            averaged=count_averaged(model, recipe),
         )
         result["cluster"] = {
             "machines": asdict(assumptions.cluster),
@@ -154,6 +155,7 @@ def _memory(memory: Memory, micro: int) -> dict[str, int]:
         "gradients": memory.states.gradients,
         "optimizer": memory.states.optimizer,
         "buffers": memory.states.buffers,
+        "average": memory.states.average,
         "activations": memory.activations.stored(micro),
         "logits": memory.activations.logits(micro),
         "total": memory.total(micro),

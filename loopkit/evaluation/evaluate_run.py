@@ -72,7 +72,7 @@ def evaluate_run(
         tokenizer=run.tokenizer,
         trained=run.trained_as(read_as),
         origin=run.origin,
-        completions=completions_of(run.folder, run.checkpoint.step) if write else None,
+        completions=completions_of(run.folder, run.checkpoint.step, run.weights) if write else None,
         on_completion=on_completion,
         shard=shard,
     )
@@ -134,7 +134,8 @@ def benchmark_run(
     on_result(result)
     if not write:
         return result, None
-    path = run.folder.path / "exit" / f"{run.checkpoint.path.name}.json"
+    prefix = "" if run.weights == "trained" else f"{run.weights}-"
+    path = run.folder.path / "exit" / f"{prefix}{run.checkpoint.path.name}.json"
     with file_errors(path, "written"):
         path.parent.mkdir(exist_ok=True)
     write_json(path, result)

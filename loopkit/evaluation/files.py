@@ -1,4 +1,7 @@
-"""Files of a run's evaluation results: ``eval/step-00000600-validation-1a2b3c.json``. No torch."""
+"""Files of a run's evaluation results: ``eval/step-00000600-validation-1a2b3c.json``. No torch.
+
+Results of averaged weights are ``ema-step-...``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.result import Result
 from loopkit.runs import RunFolder, write_json
+from loopkit.runs.checkpoint import Weights
 
 _SETTINGS = ("slice", "dtype", "protocol", "window", "stride", "batch", "read_as", "units")
 _TASKS = ("tasks",)  # only in results with completions, so that other results keep their file names
@@ -36,22 +40,25 @@ def write_result(result: Result, folder: RunFolder) -> Path:
         | {"depths": [row["depth"] for row in record["depths"]]}
     )
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
-    path = folder.evaluations / f"{_stem(result.origin.step)}-{result.conditions.split}-{digest}.json"
+    path = (
+        folder.evaluations
+        / f"{_stem(result.origin.step, result.origin.weights)}-{result.conditions.split}-{digest}.json"
+    )
     with file_errors(path.parent, "made"):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
     return path
 
 
-def results_of(folder: RunFolder, step: int) -> list[Path]:
-    """Return the result files of one optimizer step; empty if it was not evaluated."""
-    return sorted(folder.evaluations.glob(f"{_stem(step)}-*.json"))
+def results_of(folder: RunFolder, step: int, weights: Weights = "trained") -> list[Path]:
+    """Return the result files of one optimizer step; empty if these weights were not evaluated."""
+    return sorted(folder.evaluations.glob(f"{_stem(step, weights)}-*.json"))
 
 
-def completions_of(folder: RunFolder, step: int) -> Path:
+def completions_of(folder: RunFolder, step: int, weights: Weights = "trained") -> Path:
     """Return the file of the completions that the weights of one optimizer step generated."""
-    return folder.evaluations / f"{_stem(step)}-completions.jsonl"
+    return folder.evaluations / f"{_stem(step, weights)}-completions.jsonl"
 
 
-def _stem(step: int) -> str:
-    return f"step-{step:08d}"
+def _stem(step: int, weights: str | None = None) -> str:
+    return ("ema-" if weights == "ema" else "") + f"step-{step:08d}"

@@ -44,6 +44,7 @@ class ModelSource:
         recipe_hash: Hash of the resolved recipe.
         checkpoint: Name of the checkpoint.
         step: Its optimizer step.
+        weights: ``ema`` for the average of its weights, ``None`` for the weights themselves.
     """
 
     run: str | None = None
@@ -51,6 +52,7 @@ class ModelSource:
     recipe_hash: str | None = None
     checkpoint: str | None = None
     step: int | None = None
+    weights: str | None = None
 
 
 @dataclass(frozen=True)

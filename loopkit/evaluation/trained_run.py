@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ from loopkit.model import LoopedModel, build_model, load_weights
 from loopkit.recipe import Recipe
 from loopkit.recipe.depths import default_depths
 from loopkit.runs import Checkpoint, RunFolder, checkpoints, newest_checkpoint
-from loopkit.runs.checkpoint import TOKENIZER, WEIGHTS, CheckpointProblem
+from loopkit.runs.checkpoint import TOKENIZER, CheckpointProblem, Weights
 from loopkit.runs.resolved import load_resolved
 
 
@@ -33,6 +34,7 @@ class TrainedRun:
         model: In evaluation mode.
         tokenizer: The tokenizer of training.
         warnings: Problems of newer checkpoints, if any.
+        weights: Which weights of the checkpoint the model has.
     """
 
     folder: RunFolder
@@ -42,6 +44,7 @@ class TrainedRun:
     model: LoopedModel
     tokenizer: Tokenizer
     warnings: tuple[str, ...] = ()
+    weights: Weights = "trained"
 
     @property
     def trained(self) -> TrainedDepths:
@@ -68,13 +71,26 @@ class TrainedRun:
             recipe_hash=self.recipe_hash,
             checkpoint=self.checkpoint.path.name,
             step=self.checkpoint.step,
+            weights=None if self.weights == "trained" else self.weights,
         )
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Run, checkpoint, and weights unless they are the trained ones, as records of generated text name them."""
+        names = {"run": self.folder.name, "checkpoint": self.checkpoint.path.name}
+        return names if self.weights == "trained" else names | {"weights": self.weights}
+
+    @property
+    def label(self) -> str:
+        """Name of the checkpoint, and of its weights unless they are the trained ones."""
+        return self.checkpoint.path.name + ("" if self.weights == "trained" else f", {self.weights} weights")
 
 
 def open_run(
     run: str | Path | None = None,
     *,
     step: int | None = None,
+    weights: Weights = "trained",
     overrides: tuple[str, ...] = (),
     tasks: Sequence[str] = (),
     plugins: Sequence[Path] = (),
@@ -86,6 +102,7 @@ def open_run(
     Args:
         run: Its folder or its name; None is the newest.
         step: Optimizer step of the checkpoint; None is the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
         overrides: Changes to its recipe that do not affect the model, such as ``evaluate.batch=4``.
         tasks: Only these tasks, as name or name=type, and no probes; empty: the tasks and probes of the recipe.
             Overrides are applied afterwards, and may set their options.
@@ -95,11 +112,12 @@ def open_run(
 
     Raises:
         NoRun: If the run does not exist.
-        CheckpointProblem: If the checkpoint is missing or damaged; the message contains the file.
+        CheckpointProblem: If the checkpoint is missing or damaged, or has no average; the message contains the file.
         RecipeError: If a component is not installed; the message contains the package that provided it.
     """
     folder = RunFolder.open(run, root)
     checkpoint, warnings = choose_checkpoint(folder, step)
+    weights_file = checkpoint.weights_file(weights)
     trained = load_resolved(folder.resolved, checkpoint, plugins=plugins)
     recipe = load_resolved(folder.resolved, checkpoint, (*_task_overrides(tasks, trained), *overrides), plugins)
     trained = _without_plugins(trained, plugins)
@@ -112,8 +130,8 @@ def open_run(
         max_loops=schedule.bounds[1],
         device=device,
     )
-    load_weights(model, checkpoint.path / WEIGHTS)
-    return TrainedRun(folder, checkpoint, recipe, trained.hash, model.eval(), tokenizer, tuple(warnings))
+    load_weights(model, weights_file)
+    return TrainedRun(folder, checkpoint, recipe, trained.hash, model.eval(), tokenizer, tuple(warnings), weights)
 
 
 def _without_plugins(recipe: Recipe, plugins: Sequence[Path]) -> Recipe:

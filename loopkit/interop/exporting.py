@@ -23,7 +23,7 @@ from loopkit.interop.source_files import SourceFiles
 from loopkit.recipe import Recipe
 from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, read_provenance, write_json
 from loopkit.runs.atomic import publish_folder, remove_folder
-from loopkit.runs.checkpoint import EARLIER, TOKENIZER, WEIGHTS
+from loopkit.runs.checkpoint import EARLIER, TOKENIZER, Weights
 from loopkit.runs.resolved import load_resolved
 
 SHARD = "5GB"
@@ -81,20 +81,21 @@ class TrainedWeights:
     warnings: tuple[str, ...]
 
     @classmethod
-    def load(cls, run: str | Path | None, *, step: int | None, plugins: Sequence[Path], root: Path) -> TrainedWeights:
+    def load(
+        cls, run: str | Path | None, *, step: int | None, weights: Weights, plugins: Sequence[Path], root: Path
+    ) -> TrainedWeights:
         """Load a checkpoint; arguments and errors as for ``export_run``."""
         folder = RunFolder.open(run, root)
         checkpoint, warnings = choose_checkpoint(folder, step)
+        path = checkpoint.weights_file(weights)
         recipe = load_resolved(folder.resolved, checkpoint, plugins=plugins)
         tokenizer = load_tokenizer(checkpoint.path / TOKENIZER, recipe.data.tokenizer)
         model = meta_model(recipe, tokenizer)
-        with tensor_errors(checkpoint.path / WEIGHTS, "read"):
-            weights = load_file(checkpoint.path / WEIGHTS)
-        if native_shapes(model) != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
-            raise CheckpointProblem(
-                f"{checkpoint.path / WEIGHTS}: its tensors are not those of {folder.resolved}; {EARLIER}"
-            )
-        return cls(folder, checkpoint, recipe, tokenizer, plain_model(recipe, model), weights, tuple(warnings))
+        with tensor_errors(path, "read"):
+            tensors = load_file(path)
+        if native_shapes(model) != {name: tuple(tensor.shape) for name, tensor in tensors.items()}:
+            raise CheckpointProblem(f"{path}: its tensors are not those of {folder.resolved}; {EARLIER}")
+        return cls(folder, checkpoint, recipe, tokenizer, plain_model(recipe, model), tensors, tuple(warnings))
 
 
 def export_run(
@@ -102,6 +103,7 @@ def export_run(
     out: Path,
     *,
     step: int | None = None,
+    weights: Weights = "trained",
     dtype: str | None = None,
     plugins: Sequence[Path] = (),
     root: Path = Path("runs"),
@@ -114,6 +116,7 @@ def export_run(
         run: Its folder or name; None takes the newest.
         out: The folder to write; it appears complete or not at all.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
         dtype: ``fp32``, ``bf16`` or ``fp16``; None keeps the types of imported weights, and writes trained ones in the
             type that the imported ``config.json`` states, or in fp32.
         plugins: Files with components, in addition to those of the run.
@@ -122,12 +125,12 @@ def export_run(
     Raises:
         UserError: If ``out`` exists, or a kept file is missing.
         NoRun: If there is no such run.
-        CheckpointProblem: If the checkpoint is missing or damaged.
+        CheckpointProblem: If the checkpoint is missing or damaged, or has no average.
         NotRepresentable: If no published form can represent the model; it names the components.
     """
     if out.exists():
         raise UserError(f"{out} already exists; give the exported model another folder with --out")
-    trained = TrainedWeights.load(run, step=step, plugins=plugins, root=root)
+    trained = TrainedWeights.load(run, step=step, weights=weights, plugins=plugins, root=root)
     folder, checkpoint, recipe, native = trained.folder, trained.checkpoint, trained.recipe, trained.weights
     source, plain = SourceFiles.of(folder), trained.plain
     plan = plan_new(recipe, plain, trained.tokenizer) if source is None else plan_update(source, recipe, plain)

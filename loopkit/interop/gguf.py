@@ -21,6 +21,7 @@ from loopkit.errors import UserError, file_errors
 from loopkit.interop.architectures import forms
 from loopkit.interop.exporting import TrainedWeights
 from loopkit.interop.roundtrip import LoopRange, NotRepresentable, model_differences
+from loopkit.runs.checkpoint import Weights
 
 TYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 """Values of ``--dtype``, as GGUF calls them. Norms stay in fp32."""
@@ -85,6 +86,7 @@ def export_gguf(
     out: Path,
     *,
     step: int | None = None,
+    weights: Weights = "trained",
     dtype: str | None = None,
     plugins: Sequence[Path] = (),
     root: Path = Path("runs"),
@@ -95,6 +97,7 @@ def export_gguf(
         run: Its folder or name; None takes the newest.
         out: The file to write; it appears complete or not at all.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
         dtype: Type of matrices, ``fp32`` (the default), ``bf16`` or ``fp16``.
         plugins: Files with components, in addition to those of the run.
         root: Folder of the runs.
@@ -106,7 +109,7 @@ def export_gguf(
     _import_gguf()
     if out.exists():
         raise UserError(f"{out} already exists; give the exported model another file with --out")
-    trained = TrainedWeights.load(run, step=step, plugins=plugins, root=root)
+    trained = TrainedWeights.load(run, step=step, weights=weights, plugins=plugins, root=root)
     form, model, recipe = forms()["nanbeige"], trained.plain, trained.recipe
     loops = LoopRange.of(recipe)
     config = form.write(model, loops=loops.mean, length=recipe.data.length)

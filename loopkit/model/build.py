@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from loopkit.components.init import InitContext
 from loopkit.errors import UserError
+from loopkit.loop.tally import clear_tallies
 from loopkit.model.looped import LoopedModel
 from loopkit.model.registered import check_registered
 from loopkit.model.tie import tie
@@ -34,7 +35,7 @@ def build_model(
         max_length: Longest sequence, in tokens.
         max_loops: Most loops in training, >= 1.
         seed: Of the first weights, which come from the section's ``init`` and do not depend on the device. ``None``:
-            weights are NaN until they are loaded, so that a missing load is detected.
+            weights are NaN until they are loaded, so that a missing load is detected. Tallies are empty in any case.
         device: Target device; ``"meta"`` has shapes without values. ``None``: the CPU.
         mean_loops: Mean number of loops for an ``init`` that scales by depth; ``None``: ``max_loops``.
 
@@ -58,6 +59,7 @@ def build_model(
     tie(looped, looped.ties)  # moving off meta makes a new tensor at every place
     if seed is None:
         _fill_with_nan(looped)
+        clear_tallies(looped)  # no file contains them
     else:
         initialise(looped, seed=seed, mean_loops=max_loops if mean_loops is None else mean_loops)
     return looped

@@ -17,6 +17,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from loopkit.recipe.format_train import (
     BestConfig,
     CheckpointConfig,
+    EmaConfig,
     HealthConfig,
     LossSpikeConfig,
     StateNormConfig,
@@ -29,6 +30,7 @@ __all__ = [
     "BestConfig",
     "CheckpointConfig",
     "DataConfig",
+    "EmaConfig",
     "EmbeddingConfig",
     "EvaluateConfig",
     "HeadConfig",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, MinLen
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from loopkit.registry.options import Fraction, Share
 from loopkit.registry.spec import Spec, use
 
 
@@ -103,6 +104,21 @@ class HealthConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmaConfig:
+    """Exponential moving average of the trained weights; a bare number is the decay.
+
+    Args:
+        decay: Share of the average that an optimizer step keeps; null disables averaging.
+        start: Optimizer steps, or share of the run, until which the average equals the weights.
+    """
+
+    short: ClassVar[str] = "decay"
+
+    decay: Fraction | None = None
+    start: NonNegativeInt | Share = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Training settings. Exactly one of epochs, steps and tokens sets the duration.
 
@@ -118,11 +134,14 @@ class TrainConfig:
         optimizer: The optimizer.
         lr: Learning rate schedule; a bare number is a constant rate.
         clip: Largest global gradient norm; null means no clipping.
+        ema: Average of the weights, which checkpoints contain in addition.
         precision: Arithmetic of the forward pass; parameters and the residual stream are fp32 in both.
         compile: Whether blocks are compiled.
         checkpointing: Whether activations inside the core are recomputed instead of stored.
         device: Where training runs; auto takes a GPU if there is one.
         start_from: Run, checkpoint or imported folder that provides the initial weights.
+        start_weights: Weights of that checkpoint; ema is their average.
+        start_optimizer: Whether training also starts with the optimizer state of that checkpoint.
         trainable: Glob patterns of the trained parameters.
         checkpoint: When checkpoints are written.
         health: Reactions to faults in training.
@@ -143,11 +162,14 @@ class TrainConfig:
     optimizer: Annotated[Spec, "optimizer"] = use("adamw")
     lr: Annotated[Spec, "lr"] = use("constant")
     clip: PositiveFloat | None = 1.0
+    ema: EmaConfig
     precision: Literal["bf16_autocast", "fp32"] = "bf16_autocast"
     compile: bool = False
     checkpointing: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
     start_from: Path | None = None
+    start_weights: Literal["trained", "ema"] = "trained"
+    start_optimizer: bool = False
     trainable: Annotated[list[str], MinLen(1)] = field(default_factory=lambda: ["*"])
     checkpoint: CheckpointConfig
     health: HealthConfig

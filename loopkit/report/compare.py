@@ -7,16 +7,13 @@ from typing import Any, Literal
 
 from loopkit.errors import UserError
 from loopkit.report.numbers import format_amount
-from loopkit.report.record import Record
+from loopkit.report.record import SETTINGS, Record, weights_of
 
 Budget = Literal["tokens", "flops"]
 
-_SETTINGS = ("data", "split", "slice", "tokenizer", "protocol", "window", "stride", "dtype", "read_as")
-"""Settings that must be equal for two perplexities to be comparable."""
-
 
 def compare(records: Sequence[Record], split: str = "validation") -> dict[str, Any]:
-    """Compare the evaluations of several runs.
+    """Compare the evaluations of several runs, with their trained weights.
 
     Each run is represented by its last evaluation within the budget of the cheapest run, so the comparison needs
     evaluations during training. The result states what each run had spent at that evaluation.
@@ -78,7 +75,7 @@ def _spending(record: Record, split: str, budget: Budget) -> list[tuple[float, M
     """Pair each evaluation of a split with the budget spent until then, in order."""
     points = []
     for evaluation in record.evaluations:
-        if evaluation["split"] == split and "step" in evaluation:
+        if evaluation["split"] == split and "step" in evaluation and weights_of(evaluation) == "trained":
             spent = record.spent(evaluation["step"], budget)
             if spent is not None:
                 points.append((spent, evaluation))
@@ -87,7 +84,7 @@ def _spending(record: Record, split: str, budget: Budget) -> list[tuple[float, M
 
 def _differences(evaluations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     differences = {}
-    for setting in _SETTINGS:
+    for setting in SETTINGS:
         values = [evaluation.get(setting) for evaluation in evaluations]
         if any(value != values[0] for value in values):
             differences[setting] = dict(zip(names, values, strict=True))

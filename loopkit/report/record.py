@@ -12,8 +12,12 @@ from typing import Any
 from loopkit.errors import FileError, UserError, file_errors
 from loopkit.recipe.migration.renames import read_protocol
 from loopkit.runs import RunFolder, read_metrics, read_provenance
+from loopkit.runs.checkpoint import Weights
 
 Json = Mapping[str, Any]
+
+SETTINGS = ("data", "split", "slice", "tokenizer", "protocol", "window", "stride", "dtype", "read_as")
+"""Settings that must be equal for two perplexities to be comparable."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,32 @@ class Record:
         is_reached = any(line["step"] >= step for line in self.lines)
         return values[-1] if values and is_reached else None
 
-    def latest(self, split: str | None = None) -> Json | None:
-        """Return the evaluation of the latest checkpoint on a split, or on any."""
-        matching = [result for result in self.evaluations if split is None or result["split"] == split]
+    def latest(self, split: str | None = None, weights: Weights = "trained") -> Json | None:
+        """Return the evaluation of the latest checkpoint on a split, or on any, with the chosen weights."""
+        matching = [
+            result
+            for result in self.evaluations
+            if (split is None or result["split"] == split) and weights_of(result) == weights
+        ]
         return matching[-1] if matching else None
+
+    def averaged(self, split: str | None = None) -> tuple[Json, Json] | None:
+        """Return the latest evaluation of averaged weights, after that of the trained weights which is comparable.
+
+        Comparable evaluations have the step and the settings in common; None if there are none.
+        """
+        if (average := self.latest(split, "ema")) is None:
+            return None
+        for result in reversed(self.evaluations):
+            same = all(result.get(key) == average.get(key) for key in ("step", *SETTINGS))
+            if weights_of(result) == "trained" and same:
+                return result, average
+        return None
+
+
+def weights_of(result: Json) -> str:
+    """Return which weights of its checkpoint an evaluation measured: ``trained`` or ``ema``."""
+    return str(result.get("weights", "trained"))
 
 
 def _format_command(arguments: Sequence[str]) -> str:

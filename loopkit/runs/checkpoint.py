@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loopkit.errors import UserError
 from loopkit.runs.atomic import json_text, publish_folder, remove_folder, sync_folder, write_text
@@ -23,6 +23,7 @@ FORMAT = 1
 
 # files of the folder
 WEIGHTS = "weights.safetensors"
+EMA = "ema.safetensors"
 OBJECTIVE = "objective.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
@@ -32,6 +33,9 @@ TOKENIZER = "tokenizer"
 
 EARLIER = "use an earlier checkpoint with --step, or restore the file"
 """The remedy for a damaged checkpoint."""
+
+Weights = Literal["trained", "ema"]
+"""Weights of a checkpoint: those of its optimizer step, or their exponential moving average (``train.ema``)."""
 
 
 class CheckpointProblem(UserError):
@@ -62,6 +66,21 @@ class Checkpoint:
     def holds(self, name: str) -> bool:
         """Check whether a file was written with this checkpoint; files added later do not count."""
         return name in self._listed()
+
+    def weights_file(self, weights: Weights = "trained") -> Path:
+        """Return the file of the chosen weights.
+
+        Raises:
+            CheckpointProblem: If the checkpoint has no average.
+        """
+        if weights == "trained":
+            return self.path / WEIGHTS
+        if not self.holds(EMA):
+            raise CheckpointProblem(
+                f"{self.path} contains no averaged weights, because the run has no train.ema; use the trained ones, "
+                "or train with --set train.ema.decay=0.999"
+            )
+        return self.path / EMA
 
     def _listed(self) -> dict[str, dict[str, Any]]:
         """Return the files of the manifest, after checking that it is exactly what loopkit writes for this step."""

@@ -130,6 +130,8 @@ def _time_step(training: Training, draw: LoopDraw, step: int) -> float:
         if micro_step + 1 < plan.sizes.accumulation:
             engine.next_micro_step()
     engine.update(plan.lr.at(0, plan.num_steps))
+    if training.average is not None:
+        training.average.update(plan.num_steps)
     return _now(process.device) - start
 
 

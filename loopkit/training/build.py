@@ -25,7 +25,12 @@ from loopkit.training.checkpointing import rng
 from loopkit.training.checkpointing.checkpoint import TrainState, load_parameters, load_rest
 from loopkit.training.checkpointing.checkpoint_policy import CheckpointPolicy
 from loopkit.training.checkpointing.resume_point import ResumePoint
-from loopkit.training.checkpointing.start_from import load_first_weights
+from loopkit.training.checkpointing.start_from import (
+    StartPoint,
+    find_start,
+    load_first_optimizer,
+    load_first_weights,
+)
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.evaluation_hook import EvaluationHook
 from loopkit.training.step.deepspeed_config import deepspeed_config
@@ -33,6 +38,7 @@ from loopkit.training.step.engine import Engine
 from loopkit.training.step.loop_sampling import LoopSampler
 from loopkit.training.step.module import TrainingModule
 from loopkit.training.step.step_plan import StepPlan
+from loopkit.training.step.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,13 @@ class Training:
         process: This rank.
         prepared: Tokenizer and encoded splits.
         resume_point: The start of a resumed run; None for a new run.
+        start: The weights that a new run starts from; None for initial weights, and for a resumed run.
         schedule: The distribution of loops.
         num_examples: Training windows in an epoch.
         parameters: Parameter counts of the model.
         deepspeed: The complete DeepSpeed configuration.
         engine: Model, objective and optimizer.
+        average: The average of the weights; None if the recipe has none.
         plan: Data, loops, learning rate and FLOPs of every step.
         state: The progress of the run at the start.
         checkpoints: Writes and removes checkpoints.
@@ -61,11 +69,13 @@ class Training:
     process: Process
     prepared: Prepared
     resume_point: ResumePoint | None
+    start: StartPoint | None
     schedule: Schedule
     num_examples: int
     parameters: Parameters
     deepspeed: dict[str, Any]
     engine: Engine
+    average: WeightAverage | None
     plan: StepPlan
     state: TrainState
     checkpoints: CheckpointPolicy
@@ -123,20 +133,20 @@ def build_training(
         raise UserError(
             f"the run has already done {plural(resume_point.state.step, 'step')}, not {steps}; raise train.steps"
         )
-    new = resume_point is None and train.start_from is None
+    start = find_start(train) if resume_point is None else None
     model = build_model(
         recipe.model,
         vocabulary=prepared.tokenizer.size,
         max_length=data.length,
         max_loops=schedule.bounds[1],
         mean_loops=schedule.mean,
-        seed=recipe.seed if new else None,
+        seed=recipe.seed if resume_point is None and start is None else None,
     )
     objective = build_objective(recipe.objective)
     if resume_point is not None:
         load_parameters(resume_point.checkpoint, model, objective)
-    elif train.start_from is not None:
-        load_first_weights(model, train.start_from)
+    elif start is not None:
+        load_first_weights(model, start)
     freeze(model, train.trainable)
     parameters = count_parameters(model)  # before ZeRO-3 splits them
     state = None if resume_point is None else resume_point.state
@@ -145,7 +155,10 @@ def build_training(
     config = deepspeed_config(sizes, train.clip, train.deepspeed)
     rng.seed_all(recipe.seed, process.rank)
     engine = build_engine(recipe, model, objective, config, process, verbose=verbose)
-    if resume_point is not None and not load_rest(resume_point.checkpoint, engine, process):
+    if start is not None and train.start_optimizer:
+        load_first_optimizer(start, engine, recipe)
+    average = WeightAverage.from_recipe(train.ema, model, steps)
+    if resume_point is not None and not load_rest(resume_point.checkpoint, engine, process, average):
         say(f"rank {process.rank} was not part of the run: its random generators are seeded anew")
     plan = StepPlan(
         num_steps=steps,
@@ -161,11 +174,13 @@ def build_training(
         process=process,
         prepared=prepared,
         resume_point=resume_point,
+        start=start,
         schedule=schedule,
         num_examples=len(examples),
         parameters=parameters,
         deepspeed=config,
         engine=engine,
+        average=average,
         plan=plan,
         state=TrainState(step=0, sequences=0, tokens=0, micro=micro) if state is None else replace(state, micro=micro),
         checkpoints=CheckpointPolicy(
@@ -174,10 +189,11 @@ def build_training(
             process,
             prepared.tokenizer,
             engine,
+            average,
             say,
             newest=None if resume_point is None else resume_point.checkpoint,
         ),
-        evaluation=EvaluationHook(recipe, folder, prepared, engine, process),
+        evaluation=EvaluationHook(recipe, folder, prepared, engine, process, average, steps),
     )
 
 

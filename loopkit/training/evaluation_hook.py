@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 from loopkit.data import Prepared
 from loopkit.evaluation import completions_of, evaluate, results_of, write_result
 from loopkit.evaluation.context import get_split
-from loopkit.evaluation.result import ModelSource
+from loopkit.evaluation.result import ModelSource, Result
 from loopkit.evaluation.settings import EvaluationSettings, generates
 from loopkit.evaluation.shards import ALONE, EvaluationShard, can_be_shared
 from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
 from loopkit.recipe.format import EvaluateConfig
+from loopkit.runs.checkpoint import Weights
 from loopkit.runs.folder import RunFolder
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.step.engine import Engine
+from loopkit.training.step.weight_average import WeightAverage
 
 
 class EvaluationHook:
@@ -30,6 +33,8 @@ class EvaluationHook:
         engine: The model.
         process: This rank. The ranks share the batches if every probe allows it; otherwise the first rank evaluates
             and the others wait.
+        average: The average of the weights; the last step evaluates it too. None if the recipe has none.
+        num_steps: Optimizer steps of the run.
     """
 
     def __init__(
@@ -39,16 +44,24 @@ class EvaluationHook:
         prepared: Prepared,
         engine: Engine,
         process: Process,
+        average: WeightAverage | None,
+        num_steps: int,
     ) -> None:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.engine, self.process = engine, process
+        self.average, self.num_steps = average, num_steps
         self.settings = settings_in_training(recipe)
         self.trained = trained_depths(recipe, engine.module.model)
 
     def __call__(self, step: int) -> None:
         """Evaluate after an optimizer step, if the recipe has tasks or probes."""
         if has_evaluation(self.recipe):
-            self._on_every_rank(partial(self._evaluate, step))
+            for weights in self._weights_at(step):
+                self._on_every_rank(partial(self._evaluate, step, weights))
+
+    def _weights_at(self, step: int) -> tuple[Weights, ...]:
+        """Return the weights that the evaluation of a step measures."""
+        return ("trained", "ema") if self.average is not None and step == self.num_steps else ("trained",)
 
     def rehearse(self) -> None:
         """Evaluate the first piece of text after one loop, and store nothing.
@@ -80,7 +93,10 @@ class EvaluationHook:
         if not has_evaluation(self.recipe):
             return True
         # the first rank decides: other machines may not see the file yet, and all ranks must agree
-        return self.process.any(self.process.first and bool(results_of(self.folder, step)))
+        return self.process.any(self.process.first and self._is_written(step))
+
+    def _is_written(self, step: int) -> bool:
+        return all(results_of(self.folder, step, weights) for weights in self._weights_at(step))
 
     def _evaluate_first_piece(self, shard: EvaluationShard) -> None:
         store = get_split(self.prepared, self.settings.split).store
@@ -89,26 +105,31 @@ class EvaluationHook:
         settings = replace(EvaluationSettings.from_recipe(self.recipe, depths=[1]), config=config)
         evaluate(self.engine.module.model, self.prepared, settings, trained=self.trained, shard=shard)
 
-    def _evaluate(self, step: int, shard: EvaluationShard) -> None:
+    def _evaluate(self, step: int, weights: Weights, shard: EvaluationShard) -> None:
+        with nullcontext() if weights == "trained" or self.average is None else self.average.applied():
+            result = self._measure(step, weights, shard)
+        if self.process.first:
+            write_result(result, self.folder)
+
+    def _measure(self, step: int, weights: Weights, shard: EvaluationShard) -> Result:
         # under ZeRO-3 the ranks must do the same work, which saved completions of one rank would prevent
         saves_completions = self.process.first and self.engine.stage != 3
-        result = evaluate(
+        return evaluate(
             self.engine.module.model,
             self.prepared,
             replace(EvaluationSettings.from_recipe(self.recipe), config=self.settings),
             trained=self.trained,
-            completions=completions_of(self.folder, step) if saves_completions else None,
+            completions=completions_of(self.folder, step, weights) if saves_completions else None,
             origin=ModelSource(
                 run=self.folder.name,
                 recipe=self.recipe.name,
                 recipe_hash=self.recipe.hash,
                 checkpoint=self.folder.checkpoint(step).name,
                 step=step,
+                weights=None if weights == "trained" else weights,
             ),
             shard=shard,
         )
-        if self.process.first:
-            write_result(result, self.folder)
 
 
 def has_evaluation(recipe: Recipe) -> bool:

@@ -38,6 +38,8 @@ def record_run(training: Training, command: Sequence[str] | None) -> None:
             "parameters": {"unique": training.parameters.unique, "looped": training.parameters.looped},
             "data": training.prepared.report,
         }
+        if training.start is not None:
+            provenance["start"] = training.start.to_json()
     provenance["sessions"][-1] |= {
         "num_steps": training.plan.num_steps,
         "micro_batch": sizes.micro,

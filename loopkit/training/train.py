@@ -24,7 +24,7 @@ from loopkit.training.build import build_training
 from loopkit.training.checkpointing import checkpoint
 from loopkit.training.checkpointing.resume import check_plugins, check_same
 from loopkit.training.checkpointing.resume_point import ResumePoint, newest_resume_point, rewind_run
-from loopkit.training.checkpointing.start_from import find_weights
+from loopkit.training.checkpointing.start_from import StartPoint, find_start, start_tokenizer
 from loopkit.training.display.progress import Display
 from loopkit.training.display.tracking import Trackers
 from loopkit.training.distributed.process_group import Process, join
@@ -79,16 +79,17 @@ def train(
     with ExitStack() as stack:
         # a resumed run is locked before its checkpoints are read, a new one as soon as its folder exists
         lock = partial(stack.enter_context, held(folder) if process.first else nullcontext())
-        resume_point = None
+        resume_point = start = None
         if resume:
             if folder.path.is_dir():
                 lock()
             resume_point = _find_resume_point(recipe, folder, process, accept_changed_plugins, display)
         else:
             folder.refuse_existing()
-            _check_before_data(recipe)
+            start = find_start(recipe.train)
+            preflight(recipe)
         trackers = Trackers(recipe.trackers if process.first else {}, display.say, strict=not resume)
-        prepared = _prepare_data(recipe, folder, resume_point, display, cache)
+        prepared = _prepare_data(recipe, folder, resume_point, start, display, cache)
         build = partial(
             build_training, recipe, folder=folder, process=process, prepared=prepared, say=display.say, verbose=verbose
         )
@@ -141,21 +142,21 @@ def _find_resume_point(
     return point
 
 
-def _check_before_data(recipe: Recipe) -> None:
-    """Check what a new run needs, before any data is fetched."""
-    if recipe.train.start_from is not None:
-        find_weights(recipe.train.start_from)
-    preflight(recipe)
-
-
 def _prepare_data(
-    recipe: Recipe, folder: RunFolder, resume_point: ResumePoint | None, display: Display, cache: Path | None
+    recipe: Recipe,
+    folder: RunFolder,
+    resume_point: ResumePoint | None,
+    start: StartPoint | None,
+    display: Display,
+    cache: Path | None,
 ) -> Prepared:
     """Encode the splits; those of a resumed run must have the recorded content."""
     splits = ["train", recipe.evaluate.split] if has_evaluation(recipe) else ["train"]
     tokenizer = None
     if resume_point is not None:
         tokenizer = run_tokenizer(recipe.data.tokenizer, resume_point.checkpoint.path / TOKENIZER)
+    elif start is not None:
+        tokenizer = start_tokenizer(start, recipe.data.tokenizer, display.say)
     prepared = prepare(recipe.data, cache=cache, splits=splits, tokenizer=tokenizer, progress=display.preparing)
     if resume_point is not None:
         check_same_data(read_provenance(folder.provenance).get("data", {}), prepared)

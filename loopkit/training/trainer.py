@@ -39,6 +39,7 @@ class Trainer:
     def __init__(self, training: Training, display: Display, trackers: Trackers, watchdog: Watchdog) -> None:
         self.recipe, self.process = training.recipe, training.process
         self.folder, self.engine, self.plan = training.folder, training.engine, training.plan
+        self.average = training.average
         self.checkpoints, self.evaluation = training.checkpoints, training.evaluation
         self.display, self.trackers, self.watchdog = display, trackers, watchdog
         self.state = training.state
@@ -138,6 +139,8 @@ class Trainer:
         if event is not None:
             self._handle_event(event, log)
         tokens, flops = self._advance(draw, metrics, updated=True)
+        if self.average is not None:
+            self.average.update(self.state.step)
         self.state = replace(self.state, history=self.health.extend(history, values))
         self.throughput.add(tokens, flops)
         if values is not None and is_logged:

@@ -101,6 +101,17 @@ def test_recomputing_loops_takes_less(recipe: Maker) -> None:
     assert recomputed.activations.per_sequence < 0.6 * saved.activations.per_sequence
 
 
+def test_average_takes_a_copy_of_the_trained_weights(recipe: Maker) -> None:
+    core = 'train.trainable=["core.*"]'
+    plain, averaged = estimated(recipe(*WIDE, core)), estimated(recipe(*WIDE, core, "train.ema=0.99"), world=4)
+    assert (plain.states.average, averaged.states.average) == (0, 4 * plain.states.parameters // 4)
+    sharded = recipe(*WIDE, "train.ema=0.99", "train.deepspeed={zero_optimization: {stage: 3}}")
+    whole = estimated(recipe(*WIDE, "train.ema=0.99"))
+    assert estimated(sharded, world=4).states.average == whole.states.average // 4
+    assert whole.states.average == whole.states.parameters
+    assert whole.total(4) - estimated(recipe(*WIDE)).total(4) == whole.states.average
+
+
 def test_states_are_shared_out_by_zero(recipe: Maker) -> None:
     def stage(number: int) -> States:
         return estimated(recipe(*WIDE, f"train.deepspeed={{zero_optimization: {{stage: {number}}}}}"), world=4).states

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from loopkit.report import compare, comparison_report, console, read_record
+from loopkit.report import averaged_report, compare, comparison_report, console, read_record, write_report
 from loopkit.report.plots.compare import plot_comparison
 from loopkit.report.record import Record
+from loopkit.report.tables.averaged import averaged_lines
 
 Sample = Callable[..., dict[str, Any]]
 Curves = Callable[..., list[dict[str, Any]]]
@@ -104,6 +105,35 @@ def test_record_is_read_from_run_folder(make_run: Callable[..., Any], sample: Sa
     assert run.spent(0, "tokens") == 0
     assert run.spent(300, "tokens") == 300 * 4096
     assert run.spent(601, "tokens") is None
+
+
+def test_averaged_weights_are_paired_and_not_compared(
+    make_run: Callable[..., Any], sample: Sample, curves: Curves
+) -> None:
+    better = [row | {"loss": row["loss"] - 1, "token_ppl": 1.5} for row in sample()["depths"]]
+    average = sample(step=600, weights="ema") | {"depths": better}
+    other_slice = sample(step=600, slice="another")
+    run = read_record(make_run("a", [sample(step=300), sample(step=600), other_slice, average], curves(600)))
+    assert run.latest() == other_slice
+    assert run.latest(weights="ema") == average
+    assert run.averaged("validation") == (sample(step=600), average)
+    headings, lines = averaged_lines(sample(step=600), average)
+    assert headings[:3] == ("depth", "loss", "loss, ema")
+    assert [float(text) for text in lines[0][1:3]] == [3.6, 2.6]
+    plain = read_record(make_run("b", [sample(step=600)], curves(600)))
+    assert plain.averaged() is None
+    assert compare([run, plain])["tokens"]["runs"][0]["depths"] == sample()["depths"]
+    folder = make_run("c", [sample(step=600), average], curves(600))
+    write_report(folder)
+    assert "Averaged weights on validation" in folder.report.read_text()
+    only = make_run("d", [average], curves(600))
+    write_report(only)
+    assert "Evaluation on validation with averaged weights" in only.report.read_text()
+    assert "averaged weights; trained depths in bold" in only.model_card.read_text()
+    shown = io.StringIO()
+    console(file=shown).print(averaged_report(sample(step=600), average))
+    assert "Trained weights after step 600, and their exponential moving average (ema)" in shown.getvalue()
+    assert "…" not in shown.getvalue()
 
 
 def test_damaged_evaluation_is_named(make_run: Callable[..., Any], sample: Sample, curves: Curves) -> None:

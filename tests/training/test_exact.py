@@ -89,6 +89,19 @@ def test_drawn_loops_resume_exactly(recipe: Maker, tmp_path: Path, monkeypatch: 
     assert_same_bits(tmp_path / "whole", tmp_path / "halves", 5)
 
 
+def test_buffers_that_follow_the_data_resume_exactly(
+    recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = recipe("model.readout={type: alpha, s_ref: ema}", "train.steps=4")
+    fit(make, tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        stop_at(patched, Display, "log", 2, signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            fit(make, tmp_path / "halves")
+    fit(make, tmp_path / "halves", resume=True)
+    assert_same_bits(tmp_path / "whole", tmp_path / "halves", 4)
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 def test_muon_resumes_exactly(recipe: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
     zero = f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from loopkit.evaluation import results_of
 from loopkit.runs import RunFolder, read_metrics
 from tests.model import halting
 from tests.training.conftest import RECIPE, TEXT
@@ -62,6 +65,13 @@ RUNS |= {
     f"zero{stage}-muon": (*STILL, *MUON, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
     for stage in (0, 1, 2)
 }
+EMA = (*REGULARIZERS, "train.ema={decay: 0.8, start: 2}", "train.checkpoint.every=3")
+RUNS |= {
+    f"zero{stage}-ema": (*STILL, *EMA, f"train.deepspeed={{zero_optimization: {{stage: {stage}}}}}")
+    for stage in (0, 1, 2, 3)
+}
+SHARDED = "train.deepspeed={zero_optimization: {stage: 3, stage3_param_persistence_threshold: 0}}"
+RUNS["zero3_sharded-ema"] = (*STILL, *EMA, SHARDED)
 RUNS["zero3-ponder"] = (*STILL, *PONDER, "train.deepspeed={zero_optimization: {stage: 3}}")
 RUNS["recomputed-step"] = (*RUNS["zero0-step"], *RUNS["zero3-micro_step"][-1:], "train.checkpointing=true")
 RUNS["offloaded-step"] = (
@@ -76,10 +86,18 @@ REPEATED = (
     "zero1-jacobian",
     "zero0-muon",
     "zero1-muon",
+    "zero0-ema",
+    "zero1-ema",
+    "zero3-ema",
     "offloaded-step",
 )
 """Runs whose stage, objective and optimizer occur in another run; CI alone trains them."""
-NAMES = [pytest.param(name, marks=pytest.mark.ci) if name in REPEATED else name for name in RUNS]
+
+
+def names(suffix: str = "") -> list[Any]:
+    """The names of runs as parameters of a test."""
+    chosen = [name for name in RUNS if name.endswith(suffix)]
+    return [pytest.param(name, marks=pytest.mark.ci) if name in REPEATED else name for name in chosen]
 
 
 def num_steps(name: str) -> int:
@@ -91,8 +109,8 @@ def num_steps(name: str) -> int:
 def selected(request: pytest.FixtureRequest) -> list[str]:
     """The runs that the selected tests of this module compare."""
     items = [item for item in request.session.items if item.path == request.path]
-    names = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
-    return [name for name in RUNS if name in names]
+    compared = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
+    return [name for name in RUNS if name in compared]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +132,7 @@ def alone(folder: Path, selected: list[str]) -> dict[str, Path]:
     from tests.overriding import latest
 
     folders = {}
-    parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ponder": PONDER}
+    parts = {"scalars": SCALARS, "jacobian": JACOBIAN, "muon": MUON, "ema": EMA, "ponder": PONDER}
     for per in dict.fromkeys(name.partition("-")[2] for name in selected):
         joined = parts.get(per, (*REGULARIZERS, f"train.loops_per={per}"))
         options = (*STILL, *joined, "train.micro_batch=4")
@@ -124,7 +142,7 @@ def alone(folder: Path, selected: list[str]) -> dict[str, Path]:
     return folders
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     actual, expected = lines(folder / name), lines(alone[name.partition("-")[2]])
     assert len(actual) == len(expected) == num_steps(name)
@@ -137,16 +155,17 @@ def test_losses_equal_those_of_one_process(folder: Path, alone: dict[str, Path],
         assert record["grad_norm"] == pytest.approx(expected_record["grad_norm"], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_loops_are_equal_on_all_ranks(folder: Path, name: str) -> None:
     first, second = (json.loads((folder / f"{name}.loops.{rank}.json").read_text()) for rank in (0, 1))
     assert len(first) == num_steps(name) * 2  # two micro-steps of two sequences on each of two ranks
     assert first == second
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
-    (actual,), (expected,) = (list((run / "eval").iterdir()) for run in (folder / name, alone[name.partition("-")[2]]))
+    runs = folder / name, alone[name.partition("-")[2]]
+    (actual,), (expected,) = (results_of(RunFolder(run), num_steps(name)) for run in runs)
     record, expected_record = json.loads(actual.read_text()), json.loads(expected.read_text())
     assert expected_record["batches"] % 2 == 1  # one rank has more batches
     for key in ("tokens_scored", "batches", "core_calls", "words", "bytes"):
@@ -155,16 +174,29 @@ def test_shared_evaluation_equals_that_of_one_process(folder: Path, alone: dict[
         assert depth == {key: pytest.approx(value, rel=1e-5) for key, value in row.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_only_the_first_rank_writes(folder: Path, name: str) -> None:
     steps = [line["step"] for line in read_metrics(RunFolder(folder / name).metrics)]
     assert steps == list(range(1, num_steps(name) + 1))
 
 
-@pytest.mark.parametrize("name", ["zero3-scalars", pytest.param("zero0-scalars", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("name", names("scalars"))
 def test_running_buffers_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
     actual, expected = (tensors(run, num_steps(name)) for run in (folder / name, alone["scalars"]))
     for key in ("log_s_ref", "count"):
-        (where,) = [name for name in expected if name.endswith(key)]
+        (where,) = [path for path in expected if path.endswith(key)]
         assert expected[where] != 0
         assert actual[where].item() == pytest.approx(expected[where].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", names("ema"))
+def test_average_and_its_evaluation_equal_those_of_one_process(folder: Path, alone: dict[str, Path], name: str) -> None:
+    actual, expected = (tensors(run, num_steps(name)) for run in (folder / name, alone["ema"]))
+    averages = {key for key in expected if key.startswith("ema:")}
+    assert averages == {key for key in actual if key.startswith("ema:")}
+    assert any(not expected[key].equal(expected[key.replace("ema:", "weights:")]) for key in averages)
+    for key in averages:
+        assert torch.allclose(actual[key], expected[key], rtol=1e-4, atol=1e-6), key
+    (one,), (two,) = (results_of(RunFolder(run), num_steps(name), "ema") for run in (folder / name, alone["ema"]))
+    losses = [[row["loss"] for row in json.loads(path.read_text())["depths"]] for path in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

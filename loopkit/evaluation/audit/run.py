@@ -19,6 +19,7 @@ from loopkit.evaluation.audit.update_geometry import MANY
 from loopkit.evaluation.result import TrainedDepths
 from loopkit.evaluation.trained_run import TrainedRun, open_run
 from loopkit.loop import Batch
+from loopkit.runs.checkpoint import Weights
 
 SEQUENCES, LENGTH, LOOPS = 4, 64, 64
 """Maximum number of sequences, tokens per sequence, and loops."""
@@ -28,6 +29,7 @@ def audit_run(
     run: str | Path | None = None,
     *,
     step: int | None = None,
+    weights: Weights = "trained",
     device: torch.device | str | None = None,
     plugins: Sequence[Path] = (),
     root: Path = Path("runs"),
@@ -38,6 +40,7 @@ def audit_run(
     Args:
         run: Its folder or its name; None is the newest.
         step: Optimizer step of the checkpoint; None is the newest complete one.
+        weights: ``trained``, or ``ema`` for their exponential moving average.
         device: Device of the model; None is the CPU. Most measurements are in fp64.
         plugins: Files with components, in addition to those of the run.
         root: Folder of the runs.
@@ -45,10 +48,10 @@ def audit_run(
 
     Raises:
         NoRun: If the run does not exist.
-        CheckpointProblem: If the checkpoint is missing or damaged; the message contains the file.
+        CheckpointProblem: If the checkpoint is missing or damaged, or has no average; the message contains the file.
         UserError: If the state is not finite, or the data is missing.
     """
-    opened = open_run(run, step=step, plugins=plugins, device=device, root=root)
+    opened = open_run(run, step=step, weights=weights, plugins=plugins, device=device, root=root)
     batch = _batch(opened, cache).to(next(opened.model.parameters()).device)
     depths = trained_depths(opened.trained, opened.model.max_depth)
     recurrence = Recurrence(radii(opened.model, batch, depths), measure_settling(opened.model, batch, LOOPS))
@@ -56,7 +59,7 @@ def audit_run(
     scale = scale_of(subject, many=MANY)
     rows, length = batch.tokens.shape
     return Audit(
-        subject=f"{opened.folder.name}, {opened.checkpoint.path.name}",
+        subject=f"{opened.folder.name}, {opened.label}",
         measured_on=f"the run's weights, {rows} x {length} tokens of {opened.recipe.evaluate.split}, "
         "fp64, spectral radius in fp32",
         scale=scale,

@@ -15,6 +15,7 @@ from loopkit.recipe.authoring.describe import format_divisors
 from loopkit.recipe.depths import MOST_LOOPS, parse_depths
 from loopkit.recipe.node import Origin, Path, Problem, value_at
 from loopkit.recipe.resolve import Resolver, UnknownKey
+from loopkit.recipe.validation import weights
 from loopkit.recipe.validation.deepspeed import OWNED_KEYS, unknown_keys, wrong_values
 from loopkit.registry.schema import Schema
 
@@ -280,5 +281,6 @@ RULES: tuple[Rule, ...] = (
     _deepspeed,
     _best,
     _input,
+    *weights.RULES,
     *OF_EVALUATION,
 )

@@ -25,6 +25,11 @@ def ineffective(recipe: Recipe, examples: int | None = None) -> Iterator[str]:
         yield f"train.batch: {why}; set a smaller batch, or give more data"
     yield from _one_loop(recipe)
     yield from _weights(recipe)
+    if recipe.train.start_from is None:
+        settings = {"start_weights": recipe.train.start_weights != "trained"}
+        settings["start_optimizer"] = recipe.train.start_optimizer
+        for name in (name for name, is_set in settings.items() if is_set):
+            yield f"train.{name}: the run starts with initial weights; set train.start_from, or remove it"
     if recipe.train.checkpoint.best.figure is not None and recipe.evaluate.every is None:
         yield (
             "train.checkpoint.best: the run is evaluated only at its end, so there is nothing to choose from; "
@@ -53,6 +58,10 @@ def _lengths(recipe: Recipe, steps: int) -> Iterator[str]:
         elif sum(positive.values()) > steps:
             what = " and ".join(positive)
             yield f"{key}: {what} take {sum(positive.values()):,.0f} steps of a run of {steps:,}; {_SHORTER}"
+    ema = recipe.train.ema
+    if ema.decay is not None and (start := _in_steps(ema.start, steps)) >= steps:
+        why = f"averaging starts after {plural(round(start), 'step')} of a run of {steps:,}"
+        yield f"train.ema.start: {why}, so the average equals the weights; {_SHORTER}"
 
 
 _SHORTER = "shorten it, or give it as a share of the run such as 0.1"

@@ -7,7 +7,7 @@ from typing import Any
 
 from loopkit.report.numbers import format_count
 from loopkit.report.pages.page import Block, Heading, TableBlock, TextBlock, to_markdown
-from loopkit.report.record import Record
+from loopkit.report.record import Record, weights_of
 from loopkit.report.tables.depth import columns_of, markdown_lines
 
 MAX_COLUMNS = 5
@@ -53,7 +53,7 @@ def _usage(record: Record) -> Iterator[Block]:
 
 
 def _evaluation(record: Record) -> Iterator[Block]:
-    result = record.latest()
+    result = record.latest() or record.latest(weights="ema")
     if result is None:
         yield TextBlock("The model has not been evaluated.")
         return
@@ -61,6 +61,7 @@ def _evaluation(record: Record) -> Iterator[Block]:
     # an evaluation of generations only has no slice, and an imported model has no steps
     facts = [result.get("slice", result["split"]), result["dtype"]]
     facts += [f"after {format_count(result['step'])} optimizer steps"] if result.get("step") is not None else []
+    facts += ["averaged weights"] if weights_of(result) == "ema" else []
     yield TextBlock(f"{', '.join(facts)}; trained depths in bold.")
     columns = columns_of(result["depths"])[:MAX_COLUMNS]
     heading = ("depth", *(column.heading for column in columns))

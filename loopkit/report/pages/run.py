@@ -12,7 +12,8 @@ from loopkit.report.pages.model_card import model_card
 from loopkit.report.pages.page import Block, Heading, Plot, TableBlock, TextBlock, to_html, to_markdown
 from loopkit.report.plots.depth import plot_depths
 from loopkit.report.plots.training import plot_training
-from loopkit.report.record import Record, read_record
+from loopkit.report.record import Record, read_record, weights_of
+from loopkit.report.tables.averaged import averaged_lines, describe_pair
 from loopkit.report.tables.depth import columns_of, facts, markdown_lines
 from loopkit.runs import RunFolder, write_text
 
@@ -35,11 +36,14 @@ def write_report(folder: RunFolder) -> list[str]:
         plot = plot_training(record.lines, folder.path / "plots" / "training.svg", record.name)
         blocks += [Heading("Training"), _training(record), Plot(f"plots/{plot.name}", "Training curves")]
     for split in sorted({result["split"] for result in record.evaluations}):
-        result = record.latest(split)
+        result = record.latest(split) or record.latest(split, "ema")
         assert result is not None
         plot = plot_depths(result, folder.path / "plots" / f"depths-{split}.svg")
-        blocks += [Heading(f"Evaluation on {split}"), _facts(result), *_depths(result)]
+        averaged = "" if weights_of(result) == "trained" else " with averaged weights"
+        blocks += [Heading(f"Evaluation on {split}{averaged}"), _facts(result), *_depths(result)]
         blocks.append(Plot(f"plots/{plot.name}", f"By depth, on {split}"))
+        if (pair := record.averaged(split)) is not None:
+            blocks += [Heading(f"Averaged weights on {split}"), TextBlock(f"{describe_pair(*pair)}."), _averaged(*pair)]
     if record.provenance:
         blocks += [Heading("Provenance"), _provenance(record.provenance)]
     write_text(folder.report, to_markdown(blocks))
@@ -54,10 +58,17 @@ def _summary(record: Record) -> TableBlock:
     lines = {
         "recipe": provenance.get("recipe"),
         "hash of the resolved recipe": f"`{provenance['recipe_hash']}`" if "recipe_hash" in provenance else None,
+        "started from": _format_start(provenance),
         "commands": "; ".join(f"`{command}`" for command in record.commands) or None,
         "state": provenance["sessions"][-1].get("status", "running") if provenance.get("sessions") else None,
     }
     return TableBlock(("", ""), [(term, text) for term, text in lines.items() if text is not None])
+
+
+def _format_start(provenance: Mapping[str, Any]) -> str | None:
+    """Name the weights that the run started from, unless these are initial weights."""
+    start = provenance.get("start")
+    return start and f"`{start['file']}` ({start['weights']} weights)"
 
 
 def _training(record: Record) -> TableBlock:
@@ -85,6 +96,11 @@ def _depths(result: Mapping[str, Any]) -> list[Block]:
     table = TableBlock(("depth", *(column.heading for column in columns)), markdown_lines(columns, result["depths"]))
     has_trained = any(row.get("trained") for row in result["depths"])
     return [table, TextBlock("Trained depths are in bold.")] if has_trained else [table]
+
+
+def _averaged(trained: Mapping[str, Any], average: Mapping[str, Any]) -> TableBlock:
+    headings, lines = averaged_lines(trained, average)
+    return TableBlock(headings, lines)
 
 
 def _provenance(provenance: Mapping[str, Any]) -> TableBlock:

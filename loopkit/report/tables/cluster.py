@@ -45,18 +45,20 @@ def fastest(layouts: Sequence[Layout]) -> Layout:
 
 
 def _memory(layouts: Sequence[Layout]) -> Table:
-    table = _table("ZeRO", "recomp.", "micro", "weights", "grads", "optim", "buffers", "activ.", "logits", "total")
+    averaged = any(layout["memory_bytes"].get("average") for layout in layouts)
+    weights = "wts+ema" if averaged else "weights"
+    table = _table("ZeRO", "recomp.", "micro", weights, "grads", "optim", "buffers", "activ.", "logits", "total")
     for layout in layouts:
         parts = layout["memory_bytes"]
-        names = ("parameters", "gradients", "optimizer", "buffers", "activations")
-        cells = [format_bytes(parts[name]) for name in names]
+        names = ("gradients", "optimizer", "buffers", "activations", "logits")
+        cells = [format_bytes(parts["parameters"] + parts.get("average", 0))]
+        cells += [format_bytes(parts[name]) for name in names]
         total = format_bytes(parts["total"]) + ("" if layout["fits"] else " !")
         table.add_row(
             str(layout["stage"]),
             _yes_or_no(layout),
             str(layout["micro_batch"]),
             *cells,
-            format_bytes(parts["logits"]),
             total,
         )
     return table

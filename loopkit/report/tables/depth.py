@@ -130,6 +130,7 @@ def _table(columns: Sequence[Column], result: Evaluation) -> Table:
 def _heading(result: Evaluation) -> RenderableType:
     name = result.get("run") or result.get("recipe") or "a model"
     checkpoint = f", checkpoint {result['checkpoint']}" if "checkpoint" in result else ""
+    checkpoint += f", {result['weights']} weights" if "weights" in result else ""
     return Group(Text(f"{name}{checkpoint}", style="bold"), term_list(facts(result)))
 
 

@@ -43,6 +43,8 @@ def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     parameters, memory, loops = plan["parameters"], plan["memory_bytes"], plan["loops"]
     parts = ", ".join(f"{name} {count:,}" for name, count in parameters["parts"].items())
     fixed = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+    average = memory.get("average", 0)
+    averaged = f"{format_bytes(average)} for the average of the weights, " if average else ""
     total = format_bytes(memory["total"])
     facts = [
         ("parameters", f"{parameters['unique']:,}, of which every loop uses {parameters['looped']:,}"),
@@ -60,7 +62,8 @@ def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "",
-            f"{format_bytes(memory['activations'] + memory['logits'])} for activations and logits of the deepest step",
+            f"{averaged}{format_bytes(memory['activations'] + memory['logits'])} for activations and logits of the "
+            "deepest step",
         ),
     ]
     if "steps" not in plan:

@@ -18,6 +18,7 @@ from loopkit.recipe import Recipe
 from loopkit.runs.atomic import write_json, write_text
 from loopkit.runs.checkpoint import (
     EARLIER,
+    EMA,
     OBJECTIVE,
     OPTIMIZER,
     RESOLVED,
@@ -42,6 +43,7 @@ from loopkit.training.checkpointing.optimizer_state import (
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.step.engine import Engine
 from loopkit.training.step.health import History
+from loopkit.training.step.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def save(
     tokenizer: Tokenizer,
     process: Process,
     generators: Mapping[str, Tensor],
+    average: WeightAverage | None = None,
     previous: Path | None = None,
 ) -> Checkpoint:
     """Write a checkpoint; all ranks must call this together.
@@ -87,6 +90,7 @@ def save(
         tokenizer: Saved with it, so that a checkpoint is self-contained.
         process: This rank.
         generators: State of this rank's random number generators.
+        average: The average of the weights, if the recipe has one.
         previous: The checkpoint before, for the message if this one cannot be written.
 
     Raises:
@@ -100,6 +104,9 @@ def save(
     optimizer = gather_optimizer_state(engine)
     with gathered_parameters(engine):
         write.on_first_rank(_save_model, engine, partial)
+    if average is not None:
+        with average.applied(), gathered_parameters(engine):
+            write.on_first_rank(save_weights, engine.module.model, partial / EMA)
     write.on_first_rank(save_file, optimizer, partial / OPTIMIZER)
     write.on_first_rank(tokenizer.save, partial / TOKENIZER)
     write.on_first_rank(write_text, partial / RESOLVED, recipe.to_yaml())
@@ -189,16 +196,18 @@ def load_parameters(checkpoint: Checkpoint, model: nn.Module, objective: nn.Modu
             ) from error
 
 
-def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process) -> bool:
-    """Load the optimizer state and the random generators of this rank.
+def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process, average: WeightAverage | None = None) -> bool:
+    """Load the optimizer state, the average of the weights and the random generators of this rank.
 
     Returns:
         Whether the checkpoint contains generators of this rank; if not, they keep their seed.
 
     Raises:
-        CheckpointProblem: If a file is damaged.
+        CheckpointProblem: If a file is damaged or missing.
     """
-    load_optimizer_state(engine, _tensors(checkpoint, OPTIMIZER))
+    load_optimizer(checkpoint, engine)
+    if average is not None:
+        average.load(_tensors(checkpoint, checkpoint.weights_file("ema").name))
     if not checkpoint.holds(name := _generators_file(process.rank)):
         return False
     try:
@@ -208,6 +217,16 @@ def load_rest(checkpoint: Checkpoint, engine: Engine, process: Process) -> bool:
             f"{checkpoint.path / name} does not contain the state of random generators ({error}); {EARLIER}"
         ) from error
     return True
+
+
+def load_optimizer(checkpoint: Checkpoint, engine: Engine) -> None:
+    """Load the optimizer state.
+
+    Raises:
+        UserError: If it is that of other parameters.
+        CheckpointProblem: If the file is damaged.
+    """
+    load_optimizer_state(engine, _tensors(checkpoint, OPTIMIZER))
 
 
 def _tensors(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:

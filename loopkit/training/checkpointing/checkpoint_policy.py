@@ -20,6 +20,7 @@ from loopkit.training.checkpointing.checkpoint import TrainState
 from loopkit.training.distributed.process_group import Process
 from loopkit.training.errors import NotFinite
 from loopkit.training.step.engine import Engine
+from loopkit.training.step.weight_average import WeightAverage
 
 
 @dataclass
@@ -32,6 +33,7 @@ class CheckpointPolicy:
         process: This rank; the first rank removes checkpoints.
         tokenizer: Saved with each checkpoint.
         engine: Model and optimizer to save.
+        average: The average of the weights, if the recipe has one.
         say: Prints a message.
         newest: The newest checkpoint of the run, if there is one.
     """
@@ -41,6 +43,7 @@ class CheckpointPolicy:
     process: Process
     tokenizer: Tokenizer
     engine: Engine
+    average: WeightAverage | None
     say: Callable[[str], None]
     newest: Checkpoint | None = None
 
@@ -73,6 +76,7 @@ class CheckpointPolicy:
             tokenizer=self.tokenizer,
             process=self.process,
             generators=rng.capture(self.process.device),
+            average=self.average,
             previous=previous,
         )
         self.prune(state.step)

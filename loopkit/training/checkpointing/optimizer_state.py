@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from loopkit.errors import UserError
 from loopkit.training.step.engine import Engine
+from loopkit.training.step.sharded import part_of
 
 SEPARATOR = "/"
 
@@ -157,7 +158,4 @@ def _set(engine: Engine, parameter: nn.Parameter, key: str, value: Tensor) -> No
     if engine.stage < 3:
         safe_set_full_optimizer_state(parameter, value.to(parameter.device), key)
         return
-    # stage 3 pads a parameter so that all shards have the same size
-    part, rank = parameter.ds_tensor.numel(), torch.distributed.get_rank()  # type: ignore[attr-defined]
-    padded = nn.functional.pad(value.flatten(), (0, part * (rank + 1))).narrow(0, part * rank, part)
-    safe_set_local_optimizer_state(parameter, padded.to(parameter.device), key)
+    safe_set_local_optimizer_state(parameter, part_of(value, parameter).to(parameter.device), key)

@@ -44,6 +44,12 @@ def lines(file: Path, *texts: str, examples: int | None = None) -> list[str]:
             ("train.checkpoint.best=loss", "evaluate={every: null, tasks: {perplexity: {}}}"),
             "train.checkpoint.best: the run is evaluated only at its end",
         ),
+        (("train.start_weights=ema",), "train.start_weights: the run starts with initial weights"),
+        (("train.start_optimizer=true",), "train.start_optimizer: the run starts with initial weights"),
+        (
+            ("train.ema={decay: 0.9, start: 4}",),
+            "train.ema.start: averaging starts after 4 steps of a run of 4, so the average equals the weights",
+        ),
     ],
 )
 def test_settings_without_effect_cause_a_warning(write, texts: tuple[str, ...], message: str) -> None:
