@@ -109,7 +109,7 @@ def export_gguf(
     trained = TrainedWeights.load(run, step=step, plugins=plugins, root=root)
     form, model, recipe = forms()["nanbeige"], trained.plain, trained.recipe
     loops = LoopRange.of(recipe)
-    config = form.write(model, loops=loops.mean, length=recipe.data.length)
+    config = form.write(model, loops=loops.mean, max_loops=loops.max, length=recipe.data.length)
     problems = model_differences(model, loops, form, config)
     problems += [f"config.json: {key} is set" for key in ("attention_bias", "mlp_bias", "qk_layernorm") if config[key]]
     if problems:
@@ -117,7 +117,8 @@ def export_gguf(
             "llama.cpp cannot run this model. Its architecture nanbeige differs:\n  " + "\n  ".join(problems)
         )
     vocabulary = read_vocabulary(trained.tokenizer, recipe.data.tokenizer.name)
-    tensors = form.weight_map(model, length=recipe.data.length).to_published(trained.weights)
+    weight_map = form.weight_map(model, length=recipe.data.length, max_loops=loops.max)
+    tensors = weight_map.to_published(trained.weights)
     write_gguf(out, config, tensors, vocabulary, name=recipe.name, dtype=dtype or "fp32")
     return ExportedFile(out, loops.mean, trained.checkpoint.step, loops.notes, trained.warnings)
 

@@ -1,0 +1,297 @@
+"""A looped language model exported by loopkit, for transformers 4.56 to 5.
+
+Dims: B sequences, T tokens, D width, H heads, G key heads, S keys, R head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import DynamicCache, GenerationMixin, PreTrainedModel
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from loopkit.interop.templates.configuration_loopkit import LoopkitConfig
+from loopkit.interop.templates.layers import CausalAttention, Pass
+from loopkit.interop.templates.looped import LoopedParts
+from loopkit.interop.templates.noise import sample_keys
+
+MASK_PARAMETERS = frozenset(inspect.signature(create_causal_mask).parameters)
+"""They differ between versions of transformers."""
+
+
+class LoopAttention(nn.Module):
+    """Attention of one layer in one loop: no parameters, and the index of its own keys and values in the cache.
+
+    Args:
+        config: Selects the attention function.
+        layer_idx: Number of the pair of loop and layer.
+        attention: The layer, which all loops share.
+    """
+
+    def __init__(self, config: LoopkitConfig, layer_idx: int, attention: CausalAttention) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = attention.head_size
+        self.num_key_value_groups = attention.heads // attention.kv_heads
+        self.scaling = attention.head_size**-0.5
+        self.attention_dropout = attention.dropout
+        self.is_causal = True
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, cache: Any, **kwargs: Any) -> Tensor:
+        """Queries ``[B, H, T, R]``, keys and values ``[B, G, T, R]`` of the new tokens, to ``[B, T, H, R]``."""
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_idx)
+        name = self.config._attn_implementation
+        attend = eager_attention if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+        dropout = self.attention_dropout if self.training else 0.0
+        mixed, _ = attend(self, q, k, v, mask, dropout=dropout, scaling=self.scaling, **kwargs)
+        return mixed
+
+
+def eager_attention(
+    module: LoopAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor]:
+    """Return explicit softmax attention, ``[B, T, H, R]``, and its weights ``[B, H, T, S]``."""
+    key, value = (x.repeat_interleave(module.num_key_value_groups, dim=1) for x in (key, value))
+    scores = query @ key.transpose(2, 3) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask[..., : key.shape[-2]]
+    weights = F.dropout(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), dropout, module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+class LoopkitPreTrainedModel(PreTrainedModel):
+    """Base class: which features of transformers the model supports, and initial weights of new parameters."""
+
+    config_class = LoopkitConfig
+    base_model_prefix = "model"
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flash_attn_2 = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _no_split_modules = ("Transformer",)
+    _skip_keys_device_placement = ("past_key_values",)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise parameters that a checkpoint lacks; components with other parameters keep those of construction."""
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+
+
+class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
+    """Everything up to the head: embedding, prelude, loops, coda and readout."""
+
+    def __init__(self, config: LoopkitConfig) -> None:
+        LoopkitPreTrainedModel.__init__(self, config)
+        self.build_parts(
+            config.recipe_model,
+            vocabulary=config.vocab_size,
+            max_length=config.max_position_embeddings,
+            max_loops=config.max_loops,
+        )
+        self.loop_attention = nn.ModuleList()
+        self._add_slots(config.num_loops)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embedding.tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embedding.tokens = value
+
+    def _add_slots(self, num_loops: int) -> None:
+        """Make attention of further loops."""
+        attentions = self.attentions(num_loops)
+        for i in range(len(self.loop_attention), len(attentions)):
+            self.loop_attention.append(LoopAttention(self.config, i, attentions[i]).train(self.training))
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_loops: int | None = None,
+        sample: Tensor | None = None,
+        cache_position: Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Run the loops.
+
+        Args:
+            input_ids: ``[B, T]``, the new tokens.
+            attention_mask: ``[B, S]``, 0 at padding, of all tokens including cached ones.
+            position_ids: ``[B, T]``; None counts the tokens that are not padding.
+            past_key_values: A cache of transformers.
+            inputs_embeds: ``[B, T, D]``, rows of the token table instead of ``input_ids``.
+            use_cache: Whether to return a cache; None: as the configuration states.
+            output_hidden_states: Whether to return the first state and the state after every loop.
+            num_loops: Number of loops; None: that of the configuration.
+            sample: ``[B]`` int64, keys of the random first state, if the model has one; None: 0.
+            cache_position: Unused; the cache determines it.
+            return_dict: Unused; the result is always an object.
+            kwargs: Passed to the attention function.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        vectors = self.embedding.tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        batch, length = vectors.shape[:2]
+        num_loops = self.config.num_loops if num_loops is None else num_loops
+        use_cache = getattr(self.config, "use_cache", True) if use_cache is None else use_cache
+        if past_key_values is None and use_cache and not self.training:
+            past_key_values = DynamicCache()
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        place = torch.arange(length, device=vectors.device) + seen
+        mask = self._mask(vectors, attention_mask, place, past_key_values, position_ids)
+        if position_ids is None:
+            position_ids = place.expand(batch, length)
+            if attention_mask is not None and attention_mask.dim() == 2:
+                position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, seen : seen + length]
+        position_ids = position_ids.expand(batch, length)
+        if len(self.loop_attention) < len(attentions := self.attentions(num_loops)):
+            self._add_slots(num_loops)
+
+        def attend(attention: CausalAttention, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return self.loop_attention[slot](
+                q, k, v, mask, past_key_values, position_ids=position_ids, **kwargs
+            ).reshape(batch, length, attention.heads, attention.head_size)
+
+        if sample is None:
+            sample = torch.zeros(batch, dtype=torch.int64, device=vectors.device)
+        states: list[Tensor] = []
+        hidden = self.run_loops(vectors, Pass(position_ids, attend, input_ids), num_loops, sample, states.append)
+        return BaseModelOutputWithPast(
+            last_hidden_state=hidden,
+            past_key_values=past_key_values if use_cache else None,
+            hidden_states=tuple(states) if output_hidden_states else None,
+        )
+
+    def _mask(self, vectors: Tensor, mask: Tensor | None, place: Tensor, cache: Any, position_ids: Any) -> Any:
+        """The causal mask in the form of the attention function."""
+        embeds = "inputs_embeds" if "inputs_embeds" in MASK_PARAMETERS else "input_embeds"
+        values = {
+            "config": self.config,
+            embeds: vectors,
+            "attention_mask": mask,
+            "cache_position": place,
+            "past_key_values": cache,
+            "position_ids": position_ids,
+        }
+        return create_causal_mask(**{name: value for name, value in values.items() if name in MASK_PARAMETERS})
+
+
+class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
+    """A looped model with its head."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embedding.tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: LoopkitConfig) -> None:
+        super().__init__(config)
+        self.model = LoopkitModel(config)
+        head = config.recipe_model["head"]
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=head["bias"])
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.model.set_input_embeddings(value)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.lm_head = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_loops: int | None = None,
+        sample: Tensor | None = None,
+        cache_position: Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Compute logits, and the loss of labels after the last loop.
+
+        Args:
+            labels: ``[B, T]``, equal to ``input_ids``, -100 where a token is not scored; shifted here.
+            logits_to_keep: Number of last tokens with logits, or their indices; 0: all.
+
+        The other arguments are those of ``LoopkitModel``.
+        """
+        items = kwargs.pop("num_items_in_batch", None)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+            num_loops=num_loops,
+            sample=sample,
+            **kwargs,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, kept].to(self.lm_head.weight.dtype))
+        loss = None
+        if labels is not None:
+            scores, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten().to(logits.device)
+            loss = F.cross_entropy(scores, targets, reduction="mean" if items is None else "sum")
+            loss = loss if items is None else loss / items
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+        )
+
+    def generate(self, inputs: Tensor | None = None, num_loops: int | None = None, **kwargs: Any) -> Any:
+        """Generate tokens, as in transformers.
+
+        Args:
+            inputs: ``[B, T]``, the prompts, padded on the left.
+            num_loops: Number of loops; None: that of the configuration.
+            kwargs: Those of ``GenerationMixin.generate``; ``sample`` replaces the key of the random first state, which
+                is by default a hash of the prompt.
+        """
+        prompts = kwargs.get("input_ids") if inputs is None else inputs
+        if num_loops is not None:
+            kwargs["num_loops"] = num_loops
+            if num_loops != self.config.num_loops and kwargs.get("use_cache", True):
+                kwargs.setdefault("past_key_values", DynamicCache())  # transformers sizes its own by the configuration
+        if prompts is not None and "sample" not in kwargs:
+            kwargs["sample"] = sample_keys(prompts, kwargs.get("attention_mask"))
+        return super().generate(inputs, **kwargs)
