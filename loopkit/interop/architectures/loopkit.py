@@ -13,7 +13,7 @@ from loopkit.interop.architectures import Form, ParsedConfig
 from loopkit.interop.config import Config
 from loopkit.interop.templates import layers, parts
 from loopkit.interop.templates.blocks import BLOCKS, CORES, PLACEMENTS
-from loopkit.interop.templates.looped import count_slots
+from loopkit.interop.templates.slots import count_slots
 from loopkit.interop.weight_map import WeightMap, renamed
 from loopkit.model import build_model
 from loopkit.recipe import recipe_of

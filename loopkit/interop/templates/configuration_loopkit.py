@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from loopkit.interop.templates.looped import count_slots
+from loopkit.interop.templates.slots import count_slots
 
 
 class LoopkitConfig(PretrainedConfig):

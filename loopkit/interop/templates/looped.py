@@ -19,20 +19,6 @@ from loopkit.interop.templates.layers import POSITIONS, CausalAttention, NoPosit
 from loopkit.interop.templates.parts import CARRIES, GATES, INJECTIONS, READOUTS, STARTS
 
 
-def reads_readout(carry: Options) -> bool:
-    """Check whether a carry needs the readout of every loop."""
-    return carry["type"] == "readout" or any(reads_readout(part) for part in carry.get("of", ()))
-
-
-def count_slots(section: Options, num_loops: int) -> int:
-    """Return the number of (loop, layer) pairs of a pass, each with keys and values of its own.
-
-    Prelude and coda count once; the coda counts in every loop if the carry needs its output.
-    """
-    coda = section["coda"]["layers"] * (num_loops if reads_readout(section["carry"]) else 1)
-    return int(section["prelude"]["layers"] + num_loops * section["core"]["layers"] + coda)
-
-
 class Embedding(nn.Module):
     """dropout(position(scale * table[tokens]))."""
 

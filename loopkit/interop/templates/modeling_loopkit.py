@@ -1,5 +1,7 @@
 """A looped language model exported by loopkit, for transformers 4.56 to 5.
 
+transformers 4.56 copies only the modules of the folder that this one imports itself, so it imports from all of them.
+
 Dims: B sequences, T tokens, D width, H heads, G key heads, S keys, R head size, V vocabulary.
 """
 
@@ -16,13 +18,17 @@ from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from loopkit.interop.templates.blocks import Transformer
 from loopkit.interop.templates.configuration_loopkit import LoopkitConfig
 from loopkit.interop.templates.layers import CausalAttention, Pass
 from loopkit.interop.templates.looped import LoopedParts
 from loopkit.interop.templates.noise import sample_keys
+from loopkit.interop.templates.parts import Normal
+from loopkit.interop.templates.slots import count_slots
 
 MASK_PARAMETERS = frozenset(inspect.signature(create_causal_mask).parameters)
-"""They differ between versions of transformers."""
+CACHE = "cache" if "cache" in MASK_PARAMETERS else "past_key_values"
+"""They differ between versions of transformers, and so does the name of the cache in arguments and results."""
 
 
 class LoopAttention(nn.Module):
@@ -84,8 +90,8 @@ class LoopkitPreTrainedModel(PreTrainedModel):
     _supports_flash_attn_2 = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _no_split_modules = ("Transformer",)
-    _skip_keys_device_placement = ("past_key_values",)
+    _no_split_modules = (Transformer.__name__,)
+    _skip_keys_device_placement = (CACHE,)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -134,6 +140,7 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
         output_hidden_states: bool | None = None,
         num_loops: int | None = None,
         sample: Tensor | None = None,
+        cache: Any = None,
         cache_position: Tensor | None = None,
         return_dict: bool | None = None,
         **kwargs: Any,
@@ -144,12 +151,13 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
             input_ids: ``[B, T]``, the new tokens.
             attention_mask: ``[B, S]``, 0 at padding, of all tokens including cached ones.
             position_ids: ``[B, T]``; None counts the tokens that are not padding.
-            past_key_values: A cache of transformers.
+            past_key_values: A cache of transformers; newer versions call it ``cache``.
             inputs_embeds: ``[B, T, D]``, rows of the token table instead of ``input_ids``.
             use_cache: Whether to return a cache; None: as the configuration states.
             output_hidden_states: Whether to return the first state and the state after every loop.
             num_loops: Number of loops; None: that of the configuration.
             sample: ``[B]`` int64, keys of the random first state, if the model has one; None: 0.
+            cache: As ``past_key_values``.
             cache_position: Unused; the cache determines it.
             return_dict: Unused; the result is always an object.
             kwargs: Passed to the attention function.
@@ -160,23 +168,24 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
         batch, length = vectors.shape[:2]
         num_loops = self.config.num_loops if num_loops is None else num_loops
         use_cache = getattr(self.config, "use_cache", True) if use_cache is None else use_cache
-        if past_key_values is None and use_cache and not self.training:
-            past_key_values = DynamicCache()
-        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        cache = past_key_values if cache is None else cache
+        if cache is None and use_cache and not self.training:
+            cache = DynamicCache()
+        seen = 0 if cache is None else cache.get_seq_length()
         place = torch.arange(length, device=vectors.device) + seen
-        mask = self._mask(vectors, attention_mask, place, past_key_values, position_ids)
+        mask = self._mask(vectors, attention_mask, place, cache, position_ids)
         if position_ids is None:
             position_ids = place.expand(batch, length)
             if attention_mask is not None and attention_mask.dim() == 2:
                 position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, seen : seen + length]
         position_ids = position_ids.expand(batch, length)
-        if len(self.loop_attention) < len(attentions := self.attentions(num_loops)):
+        if len(self.loop_attention) < count_slots(self.config.recipe_model, num_loops):
             self._add_slots(num_loops)
 
         def attend(attention: CausalAttention, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return self.loop_attention[slot](
-                q, k, v, mask, past_key_values, position_ids=position_ids, **kwargs
-            ).reshape(batch, length, attention.heads, attention.head_size)
+            return self.loop_attention[slot](q, k, v, mask, cache, position_ids=position_ids, **kwargs).reshape(
+                batch, length, attention.heads, attention.head_size
+            )
 
         if sample is None:
             sample = torch.zeros(batch, dtype=torch.int64, device=vectors.device)
@@ -184,7 +193,7 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
         hidden = self.run_loops(vectors, Pass(position_ids, attend, input_ids), num_loops, sample, states.append)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden,
-            past_key_values=past_key_values if use_cache else None,
+            **{CACHE: cache if use_cache else None},
             hidden_states=tuple(states) if output_hidden_states else None,
         )
 
@@ -196,7 +205,7 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
             embeds: vectors,
             "attention_mask": mask,
             "cache_position": place,
-            "past_key_values": cache,
+            CACHE: cache,
             "position_ids": position_ids,
         }
         return create_causal_mask(**{name: value for name, value in values.items() if name in MASK_PARAMETERS})
@@ -239,6 +248,7 @@ class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         num_loops: int | None = None,
         sample: Tensor | None = None,
+        cache: Any = None,
         cache_position: Tensor | None = None,
         return_dict: bool | None = None,
         **kwargs: Any,
@@ -256,7 +266,7 @@ class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            cache=past_key_values if cache is None else cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
@@ -268,13 +278,14 @@ class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
         logits = self.lm_head(outputs.last_hidden_state[:, kept].to(self.lm_head.weight.dtype))
         loss = None
         if labels is not None:
-            scores, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten().to(logits.device)
+            wide = torch.promote_types(logits.dtype, torch.float32)
+            scores, targets = logits[:, :-1].flatten(0, 1).to(wide), labels[:, 1:].flatten().to(logits.device)
             loss = F.cross_entropy(scores, targets, reduction="mean" if items is None else "sum")
             loss = loss if items is None else loss / items
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            past_key_values=outputs.past_key_values,
+            **{CACHE: outputs[CACHE] if CACHE in outputs else None},
             hidden_states=outputs.hidden_states,
         )
 
@@ -291,7 +302,7 @@ class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
         if num_loops is not None:
             kwargs["num_loops"] = num_loops
             if num_loops != self.config.num_loops and kwargs.get("use_cache", True):
-                kwargs.setdefault("past_key_values", DynamicCache())  # transformers sizes its own by the configuration
-        if prompts is not None and "sample" not in kwargs:
+                kwargs.setdefault(CACHE, DynamicCache())  # transformers sizes its own by the configuration
+        if prompts is not None and "sample" not in kwargs and isinstance(self.model.start, Normal):
             kwargs["sample"] = sample_keys(prompts, kwargs.get("attention_mask"))
         return super().generate(inputs, **kwargs)

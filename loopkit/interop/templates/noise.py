@@ -47,7 +47,10 @@ def sample_keys(input_ids: Tensor, attention_mask: Tensor | None = None) -> Tens
     """Return a key for each prompt, a hash of its tokens without padding, ``[B]`` int64."""
     rows = input_ids.tolist()
     masks = [[1] * len(row) for row in rows] if attention_mask is None else attention_mask.tolist()
-    texts = [",".join(str(token) for token, keep in zip(*pair, strict=True) if keep) for pair in zip(rows, masks)]
+    texts = [
+        ",".join(str(token) for token, keep in zip(*pair, strict=True) if keep)
+        for pair in zip(rows, masks, strict=True)
+    ]
     keys = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1 for text in texts]
     return torch.tensor(keys, dtype=torch.int64, device=input_ids.device)
 
