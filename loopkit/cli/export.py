@@ -16,10 +16,10 @@ from loopkit.plural import plural
 @click.option(
     "--to",
     "target",
-    type=click.Choice(["hf", "gguf"]),
+    type=click.Choice(["hf", "ouro", "huginn", "llama", "nanbeige", "gguf"]),
     default="hf",
     show_default=True,
-    help="Folder in Hugging Face format, or file for llama.cpp.",
+    help="Folder that transformers loads, folder in a published form without modelling code, or file for llama.cpp.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write, or file of --to gguf.")
 @step_option
@@ -43,8 +43,9 @@ def command(
 ) -> None:
     """Export the model of RUN as a checkpoint folder. RUN is a folder or a name under runs/; the default is the newest.
 
-    A run that was imported, or that started from one, keeps the configuration, the tokenizer and the other files of
-    the imported folder.
+    The folder contains modelling code, so that transformers loads it with trust_remote_code=True where loopkit is not
+    installed. A run that was imported, or that started from one, keeps the form, the configuration, the tokenizer and
+    the other files of the imported folder.
     """
     import json
 
@@ -53,7 +54,7 @@ def command(
     if target == "gguf":
         _export_gguf(run, out, step=step, dtype=dtype, plugins=plugins, runs=runs, as_json=as_json)
         return
-    result = export_run(run, out, step=step, dtype=dtype, plugins=plugins, root=runs)
+    result = export_run(run, out, to=target, step=step, dtype=dtype, plugins=plugins, root=runs)
     show_checkpoint_warnings(result.warnings, f"step {result.step}")
     if as_json:
         facts = {

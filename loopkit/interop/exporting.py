@@ -132,8 +132,8 @@ def export_run(
     if out.exists():
         raise UserError(f"{out} already exists; give the exported model another folder with --out")
     trained = TrainedWeights.load(run, step=step, plugins=plugins, root=root)
-    folder, checkpoint, recipe, native = trained.folder, trained.checkpoint, trained.recipe, trained.weights
-    source, plain = SourceFiles.of(folder), trained.plain
+    folder, checkpoint, native = trained.folder, trained.checkpoint, trained.weights
+    source = SourceFiles.of(folder)
     plan = _plan(to, source, trained)
     if problems := plan.weight_map.problems({name: tuple(tensor.shape) for name, tensor in native.items()}):
         raise AssertionError(f"form {plan.form.name}: " + "; ".join(problems))

@@ -14,7 +14,10 @@ from loopkit.interop.export_plan import ExportPlan, special_tokens
 from loopkit.interop.published import CONFIG
 from loopkit.interop.roundtrip import LoopRange, NotRepresentable
 from loopkit.interop.tokenizer import GENERATION
+from loopkit.plural import plural
 from loopkit.recipe import Recipe
+from loopkit.report import read_record
+from loopkit.report.pages.model_card import model_card
 from loopkit.runs import RunFolder
 
 CODE = Path(templates.__file__).parent
@@ -53,9 +56,24 @@ def plan_self_contained(
         dict(sorted(config.items())),
         form.weight_map(model, length=length, max_loops=loops.max),
         objects={name: value for name, value in files.items() if name != CONFIG} | {GENERATION: generation},
-        texts=modelling_code(),
+        texts=modelling_code() | {"README.md": _card(folder, recipe, loops)},
         notes=tuple(notes),
     )
+
+
+def _card(folder: RunFolder, recipe: Recipe, loops: LoopRange) -> str:
+    """The model card, with the metadata that a hub reads."""
+    usage = (
+        "`AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)` loads the model in transformers 4.56 or "
+        f"newer; loopkit is not needed. By default it runs {plural(loops.mean, 'loop')}; `model.generate(..., "
+        "num_loops=8)` and `from_pretrained(..., num_loops=8)` run another number. With `output_hidden_states=True`, "
+        "`hidden_states` are the first state and the state after every loop. `loopkit import FOLDER` turns the folder "
+        "into a run. The model is for research: its output was not made safe or factual."
+    )
+    head = (
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [loopkit, looped-transformer]\n---\n\n"
+    )
+    return head + model_card(read_record(folder), dict(recipe.values), usage)
 
 
 def modelling_code() -> dict[str, str]:

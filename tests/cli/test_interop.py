@@ -61,7 +61,10 @@ def test_json_output(folder: Path) -> None:
         (["export", "absent", "--out", "back"], "no run is named 'absent'"),
         (["export", "absent", "--out", "tiny-ouro"], "tiny-ouro already exists"),
         (["export", "absent"], "Missing option '--out'"),
-        (["export", "absent", "--to", "onnx", "--out", "back"], "'onnx' is not one of 'hf', 'gguf'"),
+        (
+            ["export", "absent", "--to", "onnx", "--out", "back"],
+            "'onnx' is not one of 'hf', 'ouro', 'huginn', 'llama', 'nanbeige', 'gguf'",
+        ),
     ],
 )
 def test_user_errors_have_a_message(folder: Path, words: list[str], message: str) -> None:

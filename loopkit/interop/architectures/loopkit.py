@@ -143,4 +143,4 @@ def _components(value: Any, path: str, kind: str = "") -> Iterator[tuple[str, st
             return
     for key, part in value.items():
         if key != "init":
-            yield from _components(part, f"{path}.{key}", SLOTS.get(key, key))
+            yield from _components(part, f"{path}.{key}", SLOTS.get(key, str(key)))

@@ -32,7 +32,7 @@ class LoopkitConfig(PretrainedConfig):
         vocab_size: int = 1,
         **kwargs: Any,
     ) -> None:
-        self.recipe_model = recipe_model
+        self.recipe_model: Any = recipe_model
         self.num_loops = num_loops
         self.max_loops = max_loops
         self.max_position_embeddings = max_position_embeddings

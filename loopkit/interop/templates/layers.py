@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 Options = Mapping[str, Any]
 Attend = Callable[["CausalAttention", int, Tensor, Tensor, Tensor], Tensor]
-"""``attend(attention, slot, q, k, v)``: queries ``[B, H, T, R]``, keys and values ``[B, G, T, R]`` to ``[B, T, H, R]``."""
+"""``attend(attention, slot, q, k, v)``: q ``[B, H, T, R]``, k and v ``[B, G, T, R]``, to ``[B, T, H, R]``."""
 
 
 @dataclass(frozen=True)

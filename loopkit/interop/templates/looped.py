@@ -34,7 +34,7 @@ class Embedding(nn.Module):
         return F.dropout(x, self.dropout, self.training)
 
 
-class LoopedParts:
+class LoopedParts(nn.Module):
     """A module that has the parts of a looped model as its children."""
 
     def build_parts(self, section: Mapping[str, Any], *, vocabulary: int, max_length: int, max_loops: int) -> None:
@@ -75,15 +75,15 @@ class LoopedParts:
 
     def _share(self, sharer: str, owner: str) -> None:
         """Use a module at a second place, without a second name for its parameters."""
-        root: Any = self
         parent, _, leaf = sharer.rpartition(".")
-        place = root.get_submodule(parent)
+        place = self.get_submodule(parent)
         delattr(place, leaf)
-        object.__setattr__(place, leaf, root.get_submodule(owner))
+        object.__setattr__(place, leaf, self.get_submodule(owner))
 
     def attentions(self, num_loops: int) -> list[CausalAttention]:
         """Return the attention layer of every slot, in order."""
-        once, looped, last = ([b.attention for b in stage.blocks] for stage in (self.prelude, self.core, self.coda))
+        stages: list[Any] = [self.prelude, self.core, self.coda]
+        once, looped, last = ([block.attention for block in stage.blocks] for stage in stages)
         return once + looped * num_loops + last * (num_loops if self.carry.reads else 1)
 
     def run_loops(

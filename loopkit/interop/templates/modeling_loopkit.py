@@ -2,7 +2,7 @@
 
 transformers 4.56 copies only the modules of the folder that this one imports itself, so it imports from all of them.
 
-Dims: B sequences, T tokens, D width, H heads, G key heads, S keys, R head size, V vocabulary.
+Dims: B sequences, T tokens, D width, H heads, R head size, S keys.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache, GenerationMixin, PreTrainedModel
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from loopkit.interop.templates.attention import LoopAttention
 from loopkit.interop.templates.blocks import Transformer
 from loopkit.interop.templates.configuration_loopkit import LoopkitConfig
 from loopkit.interop.templates.layers import CausalAttention, Pass
@@ -31,58 +31,10 @@ CACHE = "cache" if "cache" in MASK_PARAMETERS else "past_key_values"
 """They differ between versions of transformers, and so does the name of the cache in arguments and results."""
 
 
-class LoopAttention(nn.Module):
-    """Attention of one layer in one loop: no parameters, and the index of its own keys and values in the cache.
-
-    Args:
-        config: Selects the attention function.
-        layer_idx: Number of the pair of loop and layer.
-        attention: The layer, which all loops share.
-    """
-
-    def __init__(self, config: LoopkitConfig, layer_idx: int, attention: CausalAttention) -> None:
-        super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.head_dim = attention.head_size
-        self.num_key_value_groups = attention.heads // attention.kv_heads
-        self.scaling = attention.head_size**-0.5
-        self.attention_dropout = attention.dropout
-        self.is_causal = True
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, cache: Any, **kwargs: Any) -> Tensor:
-        """Queries ``[B, H, T, R]``, keys and values ``[B, G, T, R]`` of the new tokens, to ``[B, T, H, R]``."""
-        if cache is not None:
-            k, v = cache.update(k, v, self.layer_idx)
-        name = self.config._attn_implementation
-        attend = eager_attention if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
-        dropout = self.attention_dropout if self.training else 0.0
-        mixed, _ = attend(self, q, k, v, mask, dropout=dropout, scaling=self.scaling, **kwargs)
-        return mixed
-
-
-def eager_attention(
-    module: LoopAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor]:
-    """Return explicit softmax attention, ``[B, T, H, R]``, and its weights ``[B, H, T, S]``."""
-    key, value = (x.repeat_interleave(module.num_key_value_groups, dim=1) for x in (key, value))
-    scores = query @ key.transpose(2, 3) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask[..., : key.shape[-2]]
-    weights = F.dropout(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), dropout, module.training)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
-
-
 class LoopkitPreTrainedModel(PreTrainedModel):
     """Base class: which features of transformers the model supports, and initial weights of new parameters."""
 
+    config: LoopkitConfig
     config_class = LoopkitConfig
     base_model_prefix = "model"
     _supports_sdpa = True
@@ -95,18 +47,18 @@ class LoopkitPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise parameters that a checkpoint lacks; components with other parameters keep those of construction."""
+        """Initialise matrices that a checkpoint lacks; other parameters keep their values of construction."""
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
-            if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)
+            if isinstance(bias := getattr(module, "bias", None), Tensor):
+                nn.init.zeros_(bias)
 
 
-class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
+class LoopkitModel(LoopkitPreTrainedModel, LoopedParts):
     """Everything up to the head: embedding, prelude, loops, coda and readout."""
 
     def __init__(self, config: LoopkitConfig) -> None:
-        LoopkitPreTrainedModel.__init__(self, config)
+        super().__init__(config)
         self.build_parts(
             config.recipe_model,
             vocabulary=config.vocab_size,
@@ -115,12 +67,12 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
         )
         self.loop_attention = nn.ModuleList()
         self._add_slots(config.num_loops)
-        self.post_init()
+        super().post_init()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embedding.tokens
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embedding.tokens = value
 
     def _add_slots(self, num_loops: int) -> None:
@@ -166,7 +118,7 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
             raise ValueError("give either input_ids or inputs_embeds")
         vectors = self.embedding.tokens(input_ids) if inputs_embeds is None else inputs_embeds
         batch, length = vectors.shape[:2]
-        num_loops = self.config.num_loops if num_loops is None else num_loops
+        loops = self.config.num_loops if num_loops is None else num_loops
         use_cache = getattr(self.config, "use_cache", True) if use_cache is None else use_cache
         cache = past_key_values if cache is None else cache
         if cache is None and use_cache and not self.training:
@@ -179,8 +131,8 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
             if attention_mask is not None and attention_mask.dim() == 2:
                 position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, seen : seen + length]
         position_ids = position_ids.expand(batch, length)
-        if len(self.loop_attention) < count_slots(self.config.recipe_model, num_loops):
-            self._add_slots(num_loops)
+        if len(self.loop_attention) < count_slots(self.config.recipe_model, loops):
+            self._add_slots(loops)
 
         def attend(attention: CausalAttention, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return self.loop_attention[slot](q, k, v, mask, cache, position_ids=position_ids, **kwargs).reshape(
@@ -190,7 +142,7 @@ class LoopkitModel(LoopedParts, LoopkitPreTrainedModel):
         if sample is None:
             sample = torch.zeros(batch, dtype=torch.int64, device=vectors.device)
         states: list[Tensor] = []
-        hidden = self.run_loops(vectors, Pass(position_ids, attend, input_ids), num_loops, sample, states.append)
+        hidden = self.run_loops(vectors, Pass(position_ids, attend, input_ids), loops, sample, states.append)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden,
             **{CACHE: cache if use_cache else None},
@@ -226,13 +178,13 @@ class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         return self.model.get_input_embeddings()
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.model.set_input_embeddings(value)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
-    def set_output_embeddings(self, value: nn.Module) -> None:
+    def set_output_embeddings(self, value: nn.Linear) -> None:
         self.lm_head = value
 
     def forward(
@@ -285,7 +237,7 @@ class LoopkitForCausalLM(LoopkitPreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            **{CACHE: outputs[CACHE] if CACHE in outputs else None},
+            **{CACHE: outputs.get(CACHE)},
             hidden_states=outputs.hidden_states,
         )
 
