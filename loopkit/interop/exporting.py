@@ -163,25 +163,22 @@ def export_run(
 
 def _plan(to: str, source: SourceFiles | None, trained: TrainedWeights) -> ExportPlan:
     """Plan the folder; arguments and errors as for ``export_run``."""
-    recipe, plain, tokenizer = trained.recipe, trained.plain, trained.tokenizer
-    imported = read_provenance(trained.folder.provenance)["sessions"][-1]["status"] == "imported"
+    folder, step, recipe, plain = trained.folder, trained.checkpoint.step, trained.recipe, trained.plain
+    imported = read_provenance(folder.provenance)["sessions"][-1]["status"] == "imported"
     form = None if source is None else form_of(source.config).name
-    if source is None or (form == OWN and not imported and to == "hf"):
-        return (
-            plan_self_contained(trained.folder, recipe, plain, tokenizer)
-            if to == "hf"
-            else plan_new(recipe, plain, tokenizer, to)
-        )
     if to not in ("hf", form):
-        return plan_new(recipe, plain, tokenizer, to)
-    try:
-        return plan_update(source, recipe, plain)
-    except NotRepresentable as error:
-        if to != "hf":
-            raise
-        reason = f"the recipe differs from what form {form} can represent, so the folder has modelling code of its own"
-        plan = plan_self_contained(trained.folder, recipe, plain, tokenizer)
-        return replace(plan, notes=(*plan.notes, f"{reason}: {str(error).splitlines()[1].strip()}"))
+        return plan_new(recipe, plain, trained.tokenizer, to)
+    notes: tuple[str, ...] = ()
+    if source is not None and (form != OWN or imported):
+        try:
+            return plan_update(source, recipe, plain)
+        except NotRepresentable as error:
+            if to != "hf":
+                raise
+            reason = str(error).splitlines()[1].strip()
+            notes = (f"form {form} cannot represent the trained model, so the folder has modelling code: {reason}",)
+    plan = plan_self_contained(folder, step, recipe, plain, trained.tokenizer)
+    return replace(plan, notes=plan.notes + notes)
 
 
 def _stated_dtype(plan: ExportPlan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ PACKAGE = f"from {templates.__name__}."
 
 
 def plan_self_contained(
-    folder: RunFolder, recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer
+    folder: RunFolder, step: int, recipe: Recipe, model: Mapping[str, Any], tokenizer: Tokenizer
 ) -> ExportPlan:
     """Plan a folder with configuration, modelling code, tokenizer and model card.
 
     Args:
         folder: The run.
+        step: Optimizer steps after which its checkpoint was written.
         recipe: Its recipe.
         model: The resolved ``model`` section as plain values, ``vocabulary`` filled in.
         tokenizer: The run's.
@@ -56,24 +58,28 @@ def plan_self_contained(
         dict(sorted(config.items())),
         form.weight_map(model, length=length, max_loops=loops.max),
         objects={name: value for name, value in files.items() if name != CONFIG} | {GENERATION: generation},
-        texts=modelling_code() | {"README.md": _card(folder, recipe, loops)},
+        texts=modelling_code() | {"README.md": _card(folder, step, recipe, loops)},
         notes=tuple(notes),
     )
 
 
-def _card(folder: RunFolder, recipe: Recipe, loops: LoopRange) -> str:
+def _card(folder: RunFolder, step: int, recipe: Recipe, loops: LoopRange) -> str:
     """The model card, with the metadata that a hub reads."""
     usage = (
-        "`AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)` loads the model in transformers 4.56 or "
-        f"newer; loopkit is not needed. By default it runs {plural(loops.mean, 'loop')}; `model.generate(..., "
+        "`AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)` loads the model in transformers 4.56 "
+        f"or newer; loopkit is not needed. By default it runs {plural(loops.mean, 'loop')}; `model.generate(..., "
         "num_loops=8)` and `from_pretrained(..., num_loops=8)` run another number. With `output_hidden_states=True`, "
         "`hidden_states` are the first state and the state after every loop. `loopkit import FOLDER` turns the folder "
         "into a run. The model is for research: its output was not made safe or factual."
     )
-    head = (
-        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [loopkit, looped-transformer]\n---\n\n"
+    tags = "library_name: transformers\npipeline_tag: text-generation\ntags: [loopkit, looped-transformer]"
+    record = read_record(folder)
+    record = replace(
+        record,
+        lines=[line for line in record.lines if line["step"] <= step],
+        evaluations=[result for result in record.evaluations if result.get("step") in (None, step)],
     )
-    return head + model_card(read_record(folder), dict(recipe.values), usage)
+    return f"---\n{tags}\n---\n\n" + model_card(record, dict(recipe.values), usage)
 
 
 def modelling_code() -> dict[str, str]:
