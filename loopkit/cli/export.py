@@ -8,6 +8,7 @@ import click
 
 from loopkit.cli.completion import complete_run
 from loopkit.cli.options import json_option, plugin_files_option, runs_option, show_checkpoint_warnings, step_option
+from loopkit.errors import UserError
 from loopkit.plural import plural
 
 
@@ -28,6 +29,7 @@ from loopkit.plural import plural
     type=click.Choice(["fp32", "bf16", "fp16"]),
     help="Type of all tensors.  [default: as imported, else fp32]",
 )
+@click.option("--push", metavar="REPO", help="Also upload the folder to OWNER/NAME on the Hugging Face hub.")
 @plugin_files_option
 @runs_option
 @json_option
@@ -37,6 +39,7 @@ def command(
     out: Path,
     step: int | None,
     dtype: str | None,
+    push: str | None,
     plugins: tuple[Path, ...],
     runs: Path,
     as_json: bool,
@@ -50,16 +53,23 @@ def command(
     import json
 
     from loopkit.interop import export_run
+    from loopkit.interop.hub import check_access, push_folder
 
+    if push is not None and target == "gguf":
+        raise UserError("--push uploads folders; upload the file of --to gguf with hf upload REPO FILE")
+    if push is not None:
+        check_access(push)
     if target == "gguf":
         _export_gguf(run, out, step=step, dtype=dtype, plugins=plugins, runs=runs, as_json=as_json)
         return
     result = export_run(run, out, to=target, step=step, dtype=dtype, plugins=plugins, root=runs)
     show_checkpoint_warnings(result.warnings, f"step {result.step}")
+    address = None if push is None else push_folder(out, push)
     if as_json:
         facts = {
             "folder": str(out),
             "to": target,
+            "pushed": address,
             "form": result.form,
             "step": result.step,
             "unchanged": result.unchanged,
@@ -73,6 +83,8 @@ def command(
     content = "tensors and configuration equal the imported folder" if result.unchanged else f"step {result.step}"
     click.echo(f"{result.form}, {', '.join(result.types)}: {content}")
     click.echo(f"written: {out}")
+    if address is not None:
+        click.echo(f"uploaded: {address}")
 
 
 def _export_gguf(
