@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from loopkit.recipe import Recipe, load_recipe, recipe_of
 from loopkit.registry.catalog import builtin_offers
 from loopkit.runs import RunFolder
 from loopkit.runs.checkpoint import WEIGHTS
+from tests.e2e import documented
 from tests.training.runs import fit
 
 LENGTH, VOCABULARY, MAX_LOOPS = 12, 259, 4
@@ -271,3 +275,24 @@ def test_depth_beyond_parameters_is_refused(tmp_path: Path) -> None:
     _, exported, _ = both(tmp_path, SECTIONS["depth-scaled placements"])
     with pytest.raises(ValueError, match="num_loops must be 1 to 4, not 5"):
         exported.logits(torch.zeros(1, 2, dtype=torch.int64), 5, Cached())
+
+
+@pytest.mark.e2e
+def test_commands_of_the_guide_run(root: Path, tmp_path: Path) -> None:
+    """transformers.md: from training to transformers, where it is installed, and back."""
+    blocks = list(documented.blocks(root / "docs/guides/transformers.md"))
+    for block in blocks:
+        for command in documented.commands(block) if block.language == "bash" else ():
+            documented.run_here(command, tmp_path)
+    card = (tmp_path / "small-hf" / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert all(f"| **{depth}** |" in card or f"| {depth} |" in card for depth in range(1, 5))
+    files = [*tmp_path.glob("runs/small/eval/step-00000004*.json"), *tmp_path.glob("runs/small-again/eval/*.json")]
+    own, again = ([row["loss"] for row in json.loads(file.read_text())["depths"]] for file in files)
+    assert len(own) == 4
+    assert own == pytest.approx(again, rel=1e-6)
+    pytest.importorskip("transformers")
+    (script,) = (block.text for block in blocks if block.language == "python")
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 4
