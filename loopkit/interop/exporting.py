@@ -218,4 +218,5 @@ def _write(plan: ExportPlan, config: dict, tensors: dict[str, Tensor], out: Path
 
 
 def _type_names(tensors: dict[str, Tensor]) -> tuple[str, ...]:
-    return tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}))
+    types = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    return tuple(sorted(str(dtype).removeprefix("torch.") for dtype in types))

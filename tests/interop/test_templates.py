@@ -234,7 +234,7 @@ def _relative_imports(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["depth-scaled placements", "a random start and value embeddings"])
+@pytest.mark.parametrize("name", ["depth-scaled placements", "a random start and value embeddings", "a scaled core"])
 def test_export_and_import_keep_tensors_and_recipe(name: str, tmp_path: Path) -> None:
     trained = fit(recipe(tmp_path, SECTIONS[name]), tmp_path / "run")
     assert export_run(tmp_path / "run", tmp_path / "out").form == "loopkit"
