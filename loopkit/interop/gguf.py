@@ -200,7 +200,7 @@ def read_vocabulary(tokenizer: Tokenizer, name: str) -> Vocabulary:
         raise UserError(
             "data.tokenizer: llama.cpp needs a byte-level BPE that splits text as GPT-2 or SmolLM does; "
             f"this one has model {model.get('type')}, normalizer {inner.get('normalizer')} and pre-tokenizer "
-            f"{' and '.join(map(str, rules)) or 'none'}. Choose another tokenizer before training"
+            f"{' and '.join(map(str, rules)) or 'none'}. Train with tokenizer bytes, or with another BPE"
         )
     added = {entry["id"]: entry["content"] for entry in inner.get("added_tokens", [])}
     by_id = {number: token for token, number in model["vocab"].items()} | added
