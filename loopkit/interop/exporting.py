@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ from torch import Tensor
 from loopkit.components.tokenizer import Tokenizer, load_tokenizer
 from loopkit.errors import UserError, file_errors
 from loopkit.evaluation.trained_run import choose_checkpoint
+from loopkit.interop.architectures import OWN, form_of
 from loopkit.interop.export_plan import ExportPlan, plan_new, plan_update
 from loopkit.interop.importing import meta_model, native_shapes, plain_model
 from loopkit.interop.published import CONFIG, tensor_errors
+from loopkit.interop.roundtrip import NotRepresentable
+from loopkit.interop.self_contained import plan_self_contained
 from loopkit.interop.source_files import SourceFiles
 from loopkit.recipe import Recipe
-from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, read_provenance, write_json
+from loopkit.runs import Checkpoint, CheckpointProblem, RunFolder, read_provenance, write_json, write_text
 from loopkit.runs.atomic import publish_folder, remove_folder
 from loopkit.runs.checkpoint import EARLIER, TOKENIZER, Weights
 from loopkit.runs.resolved import load_resolved
@@ -102,6 +105,7 @@ def export_run(
     run: str | Path | None,
     out: Path,
     *,
+    to: str = "hf",
     step: int | None = None,
     weights: Weights = "trained",
     dtype: str | None = None,
@@ -115,6 +119,8 @@ def export_run(
     Args:
         run: Its folder or name; None takes the newest.
         out: The folder to write; it appears complete or not at all.
+        to: ``hf``, a folder that transformers loads: the form that the run was imported from if it can represent the
+            model, else one with its modelling code. Or the name of a published form, without modelling code.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
         weights: ``trained``, or ``ema`` for their exponential moving average.
         dtype: ``fp32``, ``bf16`` or ``fp16``; None keeps the types of imported weights, and writes trained ones in the
@@ -126,14 +132,14 @@ def export_run(
         UserError: If ``out`` exists, or a kept file is missing.
         NoRun: If there is no such run.
         CheckpointProblem: If the checkpoint is missing or damaged, or has no average.
-        NotRepresentable: If no published form can represent the model; it names the components.
+        NotRepresentable: If the form cannot represent the model; it names the components.
     """
     if out.exists():
         raise UserError(f"{out} already exists; give the exported model another folder with --out")
     trained = TrainedWeights.load(run, step=step, weights=weights, plugins=plugins, root=root)
-    folder, checkpoint, recipe, native = trained.folder, trained.checkpoint, trained.recipe, trained.weights
-    source, plain = SourceFiles.of(folder), trained.plain
-    plan = plan_new(recipe, plain, trained.tokenizer) if source is None else plan_update(source, recipe, plain)
+    folder, checkpoint, native = trained.folder, trained.checkpoint, trained.weights
+    source = SourceFiles.of(folder)
+    plan = _plan(to, source, trained)
     if problems := plan.weight_map.problems({name: tuple(tensor.shape) for name, tensor in native.items()}):
         raise AssertionError(f"form {plan.form.name}: " + "; ".join(problems))
 
@@ -141,7 +147,10 @@ def export_run(
     chosen = OPTIONS.get(dtype or "", None if imported else _stated_dtype(plan))
     tensors = plan.weight_map.to_published(native)
     if chosen is not None:
-        tensors = {name: tensor.to(DTYPES[chosen]) for name, tensor in tensors.items()}
+        tensors = {
+            name: tensor.to(DTYPES[chosen]) if tensor.is_floating_point() else tensor
+            for name, tensor in tensors.items()
+        }
     buffers = _buffers(plan, {} if source is None else source.buffers)
     config = dict(plan.config)
     if dtype is not None:
@@ -155,6 +164,26 @@ def export_run(
         notes += (f"the run's weights are {', '.join(stored)}; they are written as {', '.join(written)}",)
     types = _type_names(tensors | buffers)
     return Exported(out, plan.form.name, checkpoint.step, unchanged, types, notes, trained.warnings)
+
+
+def _plan(to: str, source: SourceFiles | None, trained: TrainedWeights) -> ExportPlan:
+    """Plan the folder; arguments and errors as for ``export_run``."""
+    folder, step, recipe, plain = trained.folder, trained.checkpoint.step, trained.recipe, trained.plain
+    imported = read_provenance(folder.provenance)["sessions"][-1]["status"] == "imported"
+    form = None if source is None else form_of(source.config).name
+    if to not in ("hf", form):
+        return plan_new(recipe, plain, trained.tokenizer, to)
+    notes: tuple[str, ...] = ()
+    if source is not None and (form != OWN or imported):
+        try:
+            return plan_update(source, recipe, plain)
+        except NotRepresentable as error:
+            if to != "hf":
+                raise
+            reason = str(error).splitlines()[1].strip()
+            notes = (f"form {form} cannot represent the trained model, so the folder has modelling code: {reason}",)
+    plan = plan_self_contained(folder, step, recipe, plain, trained.tokenizer)
+    return replace(plan, notes=plan.notes + notes)
 
 
 def _stated_dtype(plan: ExportPlan) -> str:
@@ -182,6 +211,8 @@ def _write(plan: ExportPlan, config: dict, tensors: dict[str, Tensor], out: Path
                 shutil.copyfile(path, work / name)
         for name, value in {CONFIG: config, **plan.objects}.items():
             write_json(work / name, value)
+        for name, text in plan.texts.items():
+            write_text(work / name, text)
         with tensor_errors(out, "written"):
             save_torch_state_dict(tensors, work, max_shard_size=SHARD)
         with file_errors(out, "written"):
@@ -192,4 +223,5 @@ def _write(plan: ExportPlan, config: dict, tensors: dict[str, Tensor], out: Path
 
 
 def _type_names(tensors: dict[str, Tensor]) -> tuple[str, ...]:
-    return tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}))
+    types = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    return tuple(sorted(str(dtype).removeprefix("torch.") for dtype in types))

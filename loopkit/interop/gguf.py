@@ -17,6 +17,7 @@ from torch import Tensor
 
 from loopkit.components.tokenizer import Tokenizer
 from loopkit.components.tokenizer.bytes import Bytes
+from loopkit.components.tokenizer.published import byte_characters
 from loopkit.errors import UserError, file_errors
 from loopkit.interop.architectures import forms
 from loopkit.interop.exporting import TrainedWeights
@@ -112,7 +113,7 @@ def export_gguf(
     trained = TrainedWeights.load(run, step=step, weights=weights, plugins=plugins, root=root)
     form, model, recipe = forms()["nanbeige"], trained.plain, trained.recipe
     loops = LoopRange.of(recipe)
-    config = form.write(model, loops=loops.mean, length=recipe.data.length)
+    config = form.write(model, loops=loops.mean, max_loops=loops.max, length=recipe.data.length)
     problems = model_differences(model, loops, form, config)
     problems += [f"config.json: {key} is set" for key in ("attention_bias", "mlp_bias", "qk_layernorm") if config[key]]
     if problems:
@@ -120,7 +121,8 @@ def export_gguf(
             "llama.cpp cannot run this model. Its architecture nanbeige differs:\n  " + "\n  ".join(problems)
         )
     vocabulary = read_vocabulary(trained.tokenizer, recipe.data.tokenizer.name)
-    tensors = form.weight_map(model, length=recipe.data.length).to_published(trained.weights)
+    weight_map = form.weight_map(model, length=recipe.data.length, max_loops=loops.max)
+    tensors = weight_map.to_published(trained.weights)
     write_gguf(out, config, tensors, vocabulary, name=recipe.name, dtype=dtype or "fp32")
     return ExportedFile(out, loops.mean, trained.checkpoint.step, loops.notes, trained.warnings)
 
@@ -180,11 +182,10 @@ def read_vocabulary(tokenizer: Tokenizer, name: str) -> Vocabulary:
         UserError: If llama.cpp has no tokenizer that splits text in the same way.
     """
     characters = byte_characters()
+    unused = f"{characters[0xFF]} {characters[0xFE]}"  # llama.cpp requires merges; these bytes occur in no UTF-8
     if isinstance(tokenizer, Bytes):
         tokens = [*(characters[byte] for byte in range(256)), "<pad>", "<bos>", "<eos>"]
-        # llama.cpp requires merges; these two bytes occur in no UTF-8
-        merges = [f"{characters[0xFF]} {characters[0xFE]}"]
-        return Vocabulary(tokens, frozenset({256, 257, 258}), merges, "gpt-2", _special_ids(tokenizer))
+        return Vocabulary(tokens, frozenset({256, 257, 258}), [unused], "gpt-2", _special_ids(tokenizer))
     inner = tokenizer.published().get("tokenizer.json")
     if inner is None:
         raise UserError(
@@ -197,11 +198,12 @@ def read_vocabulary(tokenizer: Tokenizer, name: str) -> Vocabulary:
     pre = {("ByteLevel",): "gpt-2", ("Digits", "ByteLevel"): "smollm"}.get(tuple(rules))
     plain = inner.get("normalizer") is None and not rules.get("ByteLevel", {}).get("add_prefix_space", False)
     plain = plain and rules.get("Digits", {}).get("individual_digits", True)
+    plain = plain and (rules.get("ByteLevel", {}).get("use_regex", True) or not model.get("merges"))
     if model.get("type") != "BPE" or pre is None or not plain:
         raise UserError(
             "data.tokenizer: llama.cpp needs a byte-level BPE that splits text as GPT-2 or SmolLM does; "
             f"this one has model {model.get('type')}, normalizer {inner.get('normalizer')} and pre-tokenizer "
-            f"{' and '.join(map(str, rules)) or 'none'}. Choose another tokenizer before training"
+            f"{' and '.join(map(str, rules)) or 'none'}. Train with tokenizer bytes, or with another BPE"
         )
     added = {entry["id"]: entry["content"] for entry in inner.get("added_tokens", [])}
     by_id = {number: token for token, number in model["vocab"].items()} | added
@@ -209,14 +211,7 @@ def read_vocabulary(tokenizer: Tokenizer, name: str) -> Vocabulary:
     special = {entry["id"] for entry in inner.get("added_tokens", []) if entry["special"]}
     special |= {number for number in range(tokenizer.size) if number not in by_id}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    return Vocabulary(tokens, frozenset(special), merges, pre, _special_ids(tokenizer))
-
-
-def byte_characters() -> dict[int, str]:
-    """Return the printable character that stands for each byte in a byte-level BPE: itself, or one from U+0100 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    unprintable = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(unprintable)}
+    return Vocabulary(tokens, frozenset(special), merges or [unused], pre, _special_ids(tokenizer))
 
 
 def interleave_pairs(weight: Tensor, heads: int) -> Tensor:

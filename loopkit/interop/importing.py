@@ -116,7 +116,8 @@ def import_folder(
         values, recipe, model = compose()
         plain = plain_model(recipe, model)
         stored = {name: info.shape for name, info in published.tensors.items()}
-        weight_map = with_buffers(form, form.weight_map(plain, length=parsed.length), plain, stored)
+        weight_map = form.weight_map(plain, length=parsed.length, max_loops=model.max_loops)
+        weight_map = with_buffers(form, weight_map, plain, stored)
         if retrofit is not None:
             layers = Retrofit.parse(retrofit, int(parsed.model["core"]))
             parsed, weight_map = retrofit_model(parsed, weight_map, layers, RETROFITTED_LOOPS)
@@ -184,7 +185,7 @@ def _recipe_values(published: Published, parsed: ParsedConfig, tokenizer: Mappin
         "train": {
             "steps": 1,
             "batch": 1,
-            "schedule": {"type": "fixed", "loops": parsed.loops},
+            "schedule": dict(parsed.schedule or {"type": "fixed", "loops": parsed.max_loops or parsed.loops}),
             "start_from": "checkpoints/step-00000000",
         },
         "evaluate": {"depths": f"1-{parsed.loops}", "tasks": {"perplexity": {}}},

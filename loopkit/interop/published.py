@@ -22,8 +22,8 @@ INDEX = ".safetensors.index.json"
 OTHER_FORMATS = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".onnx", ".gguf"})
 """Weights of other formats, most of them pickled: neither opened nor copied."""
 
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""Types that weights may have, by their names in a safetensors file."""
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
+"""Types that tensors may have, by their names in a safetensors file; integers are counts in buffers."""
 
 
 class PublishedError(UserError):

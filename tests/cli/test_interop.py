@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from huggingface_hub import HfApi
 
 from loopkit.cli import main
 from tests.interop.folders import assert_same_model, with_tokenizer, write
@@ -61,7 +62,13 @@ def test_json_output(folder: Path) -> None:
         (["export", "absent", "--out", "back"], "no run is named 'absent'"),
         (["export", "absent", "--out", "tiny-ouro"], "tiny-ouro already exists"),
         (["export", "absent"], "Missing option '--out'"),
-        (["export", "absent", "--to", "onnx", "--out", "back"], "'onnx' is not one of 'hf', 'gguf'"),
+        (["export", "absent", "--out", "back", "--push", "model"], "the owner is missing; use OWNER/NAME"),
+        (["export", "absent", "--out", "back", "--push", "a/b/c"], "not the name of a repository"),
+        (["export", "absent", "--to", "gguf", "--out", "back", "--push", "a/b"], "--push uploads folders"),
+        (
+            ["export", "absent", "--to", "onnx", "--out", "back"],
+            "'onnx' is not one of 'hf', 'ouro', 'huginn', 'llama', 'nanbeige', 'gguf'",
+        ),
     ],
 )
 def test_user_errors_have_a_message(folder: Path, words: list[str], message: str) -> None:
@@ -71,3 +78,38 @@ def test_user_errors_have_a_message(folder: Path, words: list[str], message: str
     assert "Traceback" not in done.output
     assert not Path("back").exists()
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+def test_push_without_access_writes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: HfApi) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(HfApi, "whoami", refuse)
+    loopkit("import", folder)
+    done = loopkit("export", "tiny-ouro", "--out", "back", "--push", "me/model")
+    assert done.exit_code == 2
+    assert "cannot be reached (no route to host). Log in with hf auth login" in done.output
+    assert not Path("back").exists()
+
+
+def test_push_uploads_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(HfApi, "whoami", lambda self: {"name": "me"})
+    monkeypatch.setattr(HfApi, "create_repo", lambda self, repo, **options: calls.append((repo, options)))
+
+    def upload(self: HfApi, *, folder_path: Path, repo_id: str, commit_message: str) -> object:
+        calls.append((repo_id, sorted(path.name for path in folder_path.iterdir())))
+        if repo_id == "me/full":
+            raise OSError("quota")
+        return type("Commit", (), {"commit_url": "https://hub/commit"})()
+
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
+    loopkit("import", folder)
+    done = loopkit("export", "tiny-ouro", "--out", "back", "--push", "me/model")
+    assert "uploaded: https://hub/commit" in done.output
+    assert calls[0] == ("me/model", {"private": True, "exist_ok": True})
+    assert {"config.json", "model.safetensors"} <= set(calls[1][1])
+    done = loopkit("export", "tiny-ouro", "--out", "kept", "--push", "me/full")
+    assert done.exit_code == 2
+    assert "the upload failed (quota). kept is complete; upload it with hf upload me/full kept" in done.output
+    assert Path("kept/config.json").is_file()

@@ -109,3 +109,19 @@ def test_tokenizer_of_a_plugin_file_is_loaded(tmp_path: Path) -> None:
         load_tokenizer(tmp_path / "saved")
     fitted("bytes").save(tmp_path / "other")
     assert isinstance(load_tokenizer(tmp_path / "other", recipe.data.tokenizer), Bytes)
+
+
+@pytest.mark.parametrize("name", ["bytes", "characters"])
+def test_published_files_encode_equally(name: str) -> None:
+    from tokenizers import Tokenizer as Published
+
+    own = fitted(name)
+    files = own.published()
+    published = Published.from_str(json.dumps(files["tokenizer.json"]))
+    for text in (TEXT, "\x00 😀 unseen\r\n", ""):
+        ids = published.encode(text, add_special_tokens=False).ids
+        assert ids == own.encode([text])[0].tolist()
+        assert published.decode(ids) == own.decode(ids)
+    assert published.get_vocab_size() == own.size
+    assert published.token_to_id(files["tokenizer_config.json"]["pad_token"]) == own.pad
+    assert published.token_to_id(files["tokenizer_config.json"]["eos_token"]) == own.eos

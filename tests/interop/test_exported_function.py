@@ -10,7 +10,7 @@ import pytest
 
 from loopkit.components.tokenizer.bytes import Bytes
 from loopkit.interop import export_run, import_folder
-from loopkit.interop.architectures import Form, ParsedConfig, forms
+from loopkit.interop.architectures import Form, ParsedConfig, published_forms
 from loopkit.interop.export_plan import ExportPlan, plan_new
 from loopkit.interop.published import CONFIG as CONFIG_FILE
 from loopkit.interop.roundtrip import NotRepresentable, parse
@@ -55,11 +55,11 @@ def plan(parsed: ParsedConfig, path: Path, schedule: dict[str, Any]) -> ExportPl
 
 
 def test_every_form_is_covered() -> None:
-    assert CONFIGS.keys() == forms().keys()
+    assert CONFIGS.keys() == published_forms().keys()
 
 
 @pytest.mark.parametrize("schedule", [*FIXED, *RANGES], ids=lambda schedule: "-".join(map(str, schedule.values())))
-@pytest.mark.parametrize("form", forms().values(), ids=lambda form: form.name)
+@pytest.mark.parametrize("form", published_forms().values(), ids=lambda form: form.name)
 def test_loops_are_written_noted_or_refused(form: Form, schedule: dict[str, Any], tmp_path: Path) -> None:
     """A looped Llama is written as Nanbeige; a range of loops becomes its mean with a note."""
     max_loops = schedule.get("loops") or schedule["max"]
@@ -81,7 +81,7 @@ def test_loops_of_an_imported_llama_are_refused(loops: int, tmp_path: Path) -> N
     folder = write_llama(tmp_path / "llama")
     import_folder(folder, RunFolder(tmp_path / "run"), overrides=[f"train.schedule.loops={loops}"])
     with pytest.raises(NotRepresentable, match=rf"train.schedule: {loops} loops in the run, 1 in llama"):
-        export_run(tmp_path / "run", tmp_path / "out")
+        export_run(tmp_path / "run", tmp_path / "out", to="llama")
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,11 @@ REFUSED = {
         NotRepresentable,
         "bias",
     ),
-    "tokenizer": (("data.tokenizer=characters",), UserError, "no tokenizer that splits text as 'characters' does"),
+    "tokenizer": (
+        ("data.tokenizer=characters",),
+        UserError,
+        "this one has model WordLevel, .* Train with",
+    ),
 }
 
 

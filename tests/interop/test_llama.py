@@ -148,7 +148,8 @@ def test_a_retrofitted_loop_applies_layers_in_order(folder: Path, tmp_path: Path
     dropped = sorted(set(range(LAYERS)) - set(layers))
     assert (f"layers {dropped[0]} are dropped" if dropped else "no layer is dropped") in result.notes[0]
     with pytest.raises(NotRepresentable, match="injection"):
-        export_run(tmp_path / "run", tmp_path / "out")
+        export_run(tmp_path / "run", tmp_path / "out", to="llama")
+    assert export_run(tmp_path / "run", tmp_path / "out").form == "loopkit"
 
 
 def test_counts_and_ranges_are_parsed() -> None:

@@ -197,7 +197,7 @@ def test_agreeing_loop_weights_are_accepted(golden: Path, tmp_path: Path) -> Non
 def test_trained_recipe_leaves_in_this_form(root: Path, tmp_path: Path) -> None:
     recipe = load_recipe(root / "recipes" / "nanbeige_mini.yaml", ["smoke"], ["train.steps=2", "evaluate.every=null"])
     fit(recipe, tmp_path / "run")
-    exported = export_run(tmp_path / "run", tmp_path / "out")
+    exported = export_run(tmp_path / "run", tmp_path / "out", to="nanbeige")
     assert exported.form == "nanbeige"
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     expected = {"num_loops": 2, "num_hidden_layers": 1, "skip_loop_final_norm": False, "head_dim": 16}
@@ -213,5 +213,5 @@ def test_other_carries_and_norms_are_not_representable(root: Path, tmp_path: Pat
     overrides = ["train.steps=1", "evaluate.every=null", "model.carry=norm"]
     fit(load_recipe(root / "recipes" / "nanbeige_mini.yaml", ["smoke"], overrides), tmp_path / "run")
     with pytest.raises(NotRepresentable, match=r"nanbeige, which differs:\n  model.carry: 'norm' in the run, "):
-        export_run(tmp_path / "run", tmp_path / "out")
+        export_run(tmp_path / "run", tmp_path / "out", to="nanbeige")
     assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from loopkit.components.tokenizer import Lost, Tokenizer
+from loopkit.components.tokenizer.published import byte_characters, tokenizer_files
 from loopkit.registry import register
 
 
@@ -35,6 +36,12 @@ class Bytes(Tokenizer):
 
     def lost(self, text: str) -> Lost:
         return Lost()
+
+    def published(self) -> dict[str, Any]:
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+        vocabulary = {character: byte for byte, character in sorted(byte_characters().items())}
+        special = {"pad": ("<pad>", self.pad), "bos": ("<bos>", self.bos), "eos": ("<eos>", self.eos)}
+        return tokenizer_files({"type": "BPE", "vocab": vocabulary, "merges": []}, level, level, special)
 
     def state(self) -> dict[str, Any]:
         return {}

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import PositiveInt
 
 from loopkit.components.tokenizer import Lost
-from loopkit.components.tokenizer.vocabulary import UNKNOWN, Counting
+from loopkit.components.tokenizer.published import ROLES, tokenizer_files
+from loopkit.components.tokenizer.vocabulary import SPECIAL, UNKNOWN, Counting
 from loopkit.registry import register
 
 
@@ -37,6 +38,13 @@ class Characters(Counting):
 
     def lost(self, text: str) -> Lost:
         return Lost(unknown=sum(self._ids[character] == UNKNOWN for character in text))
+
+    def published(self) -> dict[str, Any]:
+        vocabulary = {token: number for number, token in enumerate(self.tokens)}
+        split = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False}
+        model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": SPECIAL[UNKNOWN]}
+        special = {role: (text, number) for number, (role, text) in enumerate(zip(ROLES, SPECIAL, strict=True))}
+        return tokenizer_files(model, split, {"type": "Fuse"}, special)
 
     def options(self) -> dict[str, Any]:
         return {"max_size": self.max_size, "min_count": self.min_count, "fit_on": list(self.fit_on)}

@@ -16,8 +16,11 @@ from loopkit.errors import UserError
 from loopkit.interop.config import Config
 from loopkit.interop.weight_map import Buffer, Shape, WeightMap
 
-FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama", "nanbeige": "Nanbeige"}
+FORMS = {"ouro": "Ouro", "huginn": "Huginn", "llama": "Llama", "nanbeige": "Nanbeige", "loopkit": "SelfContained"}
 """Module to class of every form."""
+
+OWN = "loopkit"
+"""The form with modelling code in the folder."""
 
 
 class UnknownForm(UserError):
@@ -34,6 +37,8 @@ class ParsedConfig:
         loops: Loops that the model runs by default.
         length: Longest sequence that it supports, in tokens.
         notes: What the user should know, a line each.
+        max_loops: Maximum number of loops in training; None if the form does not state it.
+        schedule: The ``train.schedule`` section of training; None: always ``loops``.
     """
 
     model: Mapping[str, Any]
@@ -41,6 +46,8 @@ class ParsedConfig:
     loops: int
     length: int
     notes: tuple[str, ...] = field(default=())
+    max_loops: int | None = None
+    schedule: Mapping[str, Any] | None = None
 
 
 class Form(ABC):
@@ -63,23 +70,25 @@ class Form(ABC):
         """Translate a configuration; values that no recipe can represent are rejected through ``config``."""
 
     @abstractmethod
-    def write(self, model: Mapping[str, Any], *, loops: int, length: int) -> dict[str, Any]:
+    def write(self, model: Mapping[str, Any], *, loops: int, max_loops: int, length: int) -> dict[str, Any]:
         """Return the configuration of a model, as closely as this form can represent it.
 
         Args:
             model: The resolved ``model`` section as plain values, ``vocabulary`` filled in. It may be of another form:
                 the caller reads the result back and compares.
             loops: Loops that it runs by default.
+            max_loops: Maximum number of loops in training.
             length: Longest sequence that it supports, in tokens.
         """
 
     @abstractmethod
-    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
+    def weight_map(self, model: Mapping[str, Any], *, length: int, max_loops: int) -> WeightMap:
         """Return which tensor is which, for a resolved ``model`` section that this form can represent.
 
         Args:
             model: The section as plain values, ``vocabulary`` filled in.
             length: Longest sequence that it supports, in tokens; buffers of some forms have that many rows.
+            max_loops: Maximum number of loops in training; some components have parameters for each.
         """
 
     def buffer(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Buffer | None:
@@ -118,6 +127,11 @@ def forms() -> dict[str, Form]:
     """Every form, by name."""
     classes = [getattr(importlib.import_module(f"{__name__}.{module}"), name) for module, name in FORMS.items()]
     return {form.name: form() for form in classes}
+
+
+def published_forms() -> dict[str, Form]:
+    """The forms of other tools, by name: all but loopkit's own, which has modelling code in the folder."""
+    return {name: form for name, form in forms().items() if name != OWN}
 
 
 def form_of(config: Mapping[str, Any]) -> Form:

@@ -82,7 +82,7 @@ class Huginn(Form):
             notes=("the first state is random: loopkit draws it from the sequence's number and the token's position",),
         )
 
-    def write(self, model: Mapping[str, Any], *, loops: int, length: int) -> dict[str, Any]:
+    def write(self, model: Mapping[str, Any], *, loops: int, max_loops: int, length: int) -> dict[str, Any]:
         block, position, width = model["block"], model["position"], model["width"]
         attention, mlp = block.get("attention", {}), block.get("mlp", {})
         heads = attention.get("heads", 1)
@@ -130,7 +130,7 @@ class Huginn(Form):
             "vocab_size": model["vocabulary"],
         }
 
-    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
+    def weight_map(self, model: Mapping[str, Any], *, length: int, max_loops: int) -> WeightMap:
         width, vocabulary = model["width"], model["vocabulary"]
         groups = [renamed("transformer.wte.weight", (vocabulary, width), "embedding.tokens.weight")]
         for native, published in STAGES.items():

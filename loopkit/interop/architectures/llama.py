@@ -39,12 +39,12 @@ class Llama(Form):
             length=config.count("max_position_embeddings", 2048),
         )
 
-    def write(self, model: Mapping[str, Any], *, loops: int, length: int) -> dict[str, Any]:
+    def write(self, model: Mapping[str, Any], *, loops: int, max_loops: int, length: int) -> dict[str, Any]:
         own: dict[str, Any] = {"architectures": list(self.classes), "model_type": self.model_type}
         own |= {"attention_bias": False, "mlp_bias": False}
         return dict(sorted((write_decoder(model, length=length) | own).items()))
 
-    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
+    def weight_map(self, model: Mapping[str, Any], *, length: int, max_loops: int) -> WeightMap:
         return decoder_weight_map(model, NORMS)
 
     def buffer(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Buffer | None:

@@ -68,7 +68,7 @@ class Nanbeige(Form):
             length=config.count("max_position_embeddings", 2048),
         )
 
-    def write(self, model: Mapping[str, Any], *, loops: int, length: int) -> dict[str, Any]:
+    def write(self, model: Mapping[str, Any], *, loops: int, max_loops: int, length: int) -> dict[str, Any]:
         attention, mlp = model["block"].get("attention", {}), model["block"].get("mlp", {})
         size = attention.get("head_size") or model["width"] // attention.get("heads", 1)
         own: dict[str, Any] = {
@@ -86,7 +86,7 @@ class Nanbeige(Form):
         own |= {key: [] if key.endswith("_idx") else False for key in UNSUPPORTED if not key.startswith("emb_")}
         return dict(sorted((write_decoder(model, length=length) | own).items()))
 
-    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
+    def weight_map(self, model: Mapping[str, Any], *, length: int, max_loops: int) -> WeightMap:
         return decoder_weight_map(model, NORMS)
 
     def buffer(self, name: str, shape: Shape, model: Mapping[str, Any]) -> Buffer | None:

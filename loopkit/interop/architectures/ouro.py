@@ -42,7 +42,7 @@ class Ouro(Form):
             notes=_early_exit(config.get("early_exit_threshold")),
         )
 
-    def write(self, model: Mapping[str, Any], *, loops: int, length: int) -> dict[str, Any]:
+    def write(self, model: Mapping[str, Any], *, loops: int, max_loops: int, length: int) -> dict[str, Any]:
         own: dict[str, Any] = {
             "architectures": list(self.classes),
             "model_type": self.model_type,
@@ -51,7 +51,7 @@ class Ouro(Form):
         own |= {"early_exit_threshold": 1.0, "use_sliding_window": False}
         return dict(sorted((write_decoder(model, length=length) | own).items()))
 
-    def weight_map(self, model: Mapping[str, Any], *, length: int) -> WeightMap:
+    def weight_map(self, model: Mapping[str, Any], *, length: int, max_loops: int) -> WeightMap:
         gate = renamed("model.early_exit_gate.weight", (1, model["width"]), "gate.linear.weight")
         return decoder_weight_map(model, NORMS, gate, renamed("model.early_exit_gate.bias", (1,), "gate.linear.bias"))
 

@@ -14,16 +14,17 @@ MAX_COLUMNS = 5
 """Columns of the table by depth; the file of the evaluation has all of them."""
 
 
-def model_card(record: Record, recipe: dict[str, Any]) -> str:
+def model_card(record: Record, recipe: dict[str, Any], usage: str | None = None) -> str:
     """Format the model card as Markdown; fields that a run lacks are left out.
 
     Args:
         record: The run.
         recipe: Its resolved recipe.
+        usage: How to load the model; None describes loopkit.
     """
-    return to_markdown(
-        [Heading(record.name, 1), *_summary(recipe), *_usage(record), *_evaluation(record), *_provenance(record)]
-    )
+    usage = _usage(record) if usage is None else usage
+    blocks = [*_summary(recipe), Heading("Usage"), TextBlock(usage), *_evaluation(record), *_provenance(record)]
+    return to_markdown([Heading(record.name, 1), *blocks])
 
 
 def _summary(recipe: dict[str, Any]) -> Iterator[Block]:
@@ -43,9 +44,8 @@ def _summary(recipe: dict[str, Any]) -> Iterator[Block]:
     yield TableBlock(("", ""), rows)
 
 
-def _usage(record: Record) -> Iterator[Block]:
-    yield Heading("Usage")
-    yield TextBlock(
+def _usage(record: Record) -> str:
+    return (
         f'`loopkit.load("{record.name}")` returns model, tokenizer and recipe; '
         f"`loopkit eval {record.name} --depths 1-8` evaluates it at any number of loops. The model is for research: "
         "its output was not made safe or factual."
