@@ -264,7 +264,7 @@ class _Measurements:
 
 def _require(tokenizer: Tokenizer | None) -> Tokenizer:
     if tokenizer is None:
-        raise UserError("tasks with prompts need the model's tokenizer; pass tokenizer or prepared")
+        raise UserError("a task with prompts needs the model's tokenizer; pass tokenizer or prepared")
     return tokenizer
 
 

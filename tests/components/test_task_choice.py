@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loopkit.components.task import Choose, OptionLikelihoods
-from loopkit.components.task.choice import Choice
+from loopkit.components.task.choice import MultipleChoice
 from loopkit.errors import UserError
 
 ROWS: dict[str | None, dict[str, Any]] = {
@@ -66,9 +66,9 @@ EXPECTED: dict[str | None, tuple[tuple[tuple[str, str], ...], int]] = {
 }
 
 
-def build(path: Path, *rows: dict[str, Any], **options: Any) -> Choice:
+def build(path: Path, *rows: dict[str, Any], **options: Any) -> MultipleChoice:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return Choice(path=path, **options)
+    return MultipleChoice(path=path, **options)
 
 
 @pytest.mark.parametrize("dataset", ROWS)
@@ -125,16 +125,16 @@ def test_hub_that_cannot_be_reached_names_the_remedy(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"dataset Rowan/hellaswag is not in the local cache.*path to a local .jsonl"):
-        list(Choice(dataset="hellaswag").requests())
+        list(MultipleChoice(dataset="hellaswag").requests())
 
 
 def test_options_that_exclude_each_other_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="set dataset to a benchmark"):
-        Choice()
+        MultipleChoice()
     with pytest.raises(UserError, match="split and revision apply to the hub"):
-        Choice(path=tmp_path / "a.jsonl", split="test")
+        MultipleChoice(path=tmp_path / "a.jsonl", split="test")
     with pytest.raises(UserError, match="does not exist"):
-        list(Choice(path=tmp_path / "a.jsonl").requests())
+        list(MultipleChoice(path=tmp_path / "a.jsonl").requests())
 
 
 def test_marks_normalise_by_the_length_of_the_option(tmp_path: Path) -> None:

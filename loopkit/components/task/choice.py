@@ -15,7 +15,7 @@ from loopkit.registry import register
 
 
 @register("task", "choice", chooses=True)
-class Choice(Task):
+class MultipleChoice(Task):
     r"""Multiple-choice questions: the model's answer is the option with the largest likelihood.
 
         accuracy            = questions with argmin_i nll_i           = label / questions

@@ -17,7 +17,7 @@ from loopkit.evaluation import EvaluationSettings, evaluate
 from loopkit.evaluation.continuation.encode import build_continuation, encode_continuations
 from loopkit.evaluation.depth_sweep import counted_core_calls
 from loopkit.loop import Batch, Loops
-from loopkit.recipe import load_recipe
+from loopkit.registry import Spec
 from tests.evaluation.conftest import Case
 
 WORDS = ["the", "tower", "river", "council", "north", "island", "was", "old", "quiet", "four", "ninety", "of", "its"]
@@ -54,15 +54,13 @@ def case(make_case: Callable[..., Case]) -> Case:
     return case
 
 
-def settings(case: Case, root: Path, depths: Sequence[int], *overrides: str, **options: Any) -> EvaluationSettings:
-    """Settings with tasks of the overrides, under the depths."""
-    recipe = load_recipe(
-        root / "recipes" / "wikitext_44m_raw.yaml",
-        profiles=["smoke"],
-        overrides=["evaluate.tasks.perplexity=false", "evaluate.probes.norms=false", "evaluate.batch=16", *overrides],
-    )
-    config = replace(recipe.evaluate, probes={})
-    return EvaluationSettings(config=config, depths=list(depths), **options)
+def settings(case: Case, depths: Sequence[int], length: int = 128, **tasks: Spec) -> EvaluationSettings:
+    config = replace(case.recipe.evaluate, tasks=tasks, probes={}, batch=16)
+    return EvaluationSettings(config=config, depths=list(depths), length=length)
+
+
+def choice(path: Path, **options: Any) -> Spec:
+    return Spec("task", "choice", {"path": path, **options})
 
 
 def brute_force(case: Case, rows: Sequence[dict[str, Any]], depth: int) -> dict[str, float]:
@@ -71,9 +69,8 @@ def brute_force(case: Case, rows: Sequence[dict[str, Any]], depth: int) -> dict[
     for row in rows:
         losses = []
         for option in row["options"]:
-            prompt, text = row["question"].rstrip(), f" {option}"
-            # tokenizers differ in the blank between both, so the test encodes as the task documents
-            ids = case.prepared.tokenizer.encode([prompt + text])[0].astype("int64")
+            prompt = row["question"].rstrip()
+            ids = case.prepared.tokenizer.encode([f"{prompt} {option}"])[0].astype("int64")
             first = len(case.prepared.tokenizer.encode([prompt])[0])
             tokens = torch.from_numpy(ids)[None]
             with torch.no_grad():
@@ -88,39 +85,39 @@ def brute_force(case: Case, rows: Sequence[dict[str, Any]], depth: int) -> dict[
     return {"accuracy": correct / len(rows), "normalised_accuracy": normalised / len(rows)}
 
 
-def test_every_depth_equals_a_pass_for_each_option(case: Case, file: Path, root: Path) -> None:
-    """200 questions; depths 1 to 8 together take the core calls of depth 8."""
-    chosen = settings(case, root, DEPTHS, f"evaluate.tasks.mine={{type: choice, path: {file}}}")
+@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_every_depth_equals_a_pass_for_each_option(case: Case, file: Path, count: int) -> None:
+    """Depths 1 to 8 together take the core calls of depth 8."""
+    chosen = settings(case, DEPTHS, mine=choice(file, limit=count))
     with counted_core_calls(case.model) as calls:
         result = evaluate(case.model, None, chosen, tokenizer=case.prepared.tokenizer).to_json()
     with counted_core_calls(case.model) as calls_of_deepest:
         deepest = evaluate(case.model, None, replace(chosen, depths=[8]), tokenizer=case.prepared.tokenizer)
     assert calls[0] == result["core_calls"] <= calls_of_deepest[0] == deepest.core_calls
     assert calls[0] == 8 * result["batches"]
-    rows = questions(200)
+    rows = questions(200)[:count]
     assert {row["mine"]["accuracy"] for row in result["depths"]} != {0.0}
     for row in result["depths"]:
         assert row["mine"] == brute_force(case, rows, row["depth"]), row["depth"]
     assert deepest.depths[0]["mine"] == result["depths"][-1]["mine"]
-    assert result["tasks"]["mine"]["questions"] == 200
+    assert result["tasks"]["mine"]["questions"] == count
 
 
-def test_loop_that_depends_on_its_length_runs_each_depth(
-    make_case: Callable[..., Case], file: Path, root: Path
-) -> None:
-    case = make_case("model.position=rope", "model.readout=alpha", "model.carry.type=readout")
-    case.model.eval()
-    chosen = settings(case, root, (1, 3), f"evaluate.tasks.mine={{type: choice, path: {file}, limit: 20}}")
-    result = evaluate(case.model, None, chosen, tokenizer=case.prepared.tokenizer).to_json()
-    for row in result["depths"]:
-        assert row["mine"] == brute_force(case, questions(200)[:20], row["depth"]), row["depth"]
+def test_loop_that_depends_on_its_length_runs_each_depth(make_case: Callable[..., Case], file: Path) -> None:
+    case = make_case("model.position=rope")
+    case.model.eval().depth_free = False
+    chosen = settings(case, (1, 3), mine=choice(file, limit=16))
+    result = evaluate(case.model, None, chosen, tokenizer=case.prepared.tokenizer)
+    assert result.core_calls == (1 + 3) * result.batches
+    assert result.passes == "one per depth"
+    assert "separate pass" in result.notes[0]
 
 
-def test_score_and_choice_merge(case: Case, file: Path, root: Path) -> None:
+def test_score_and_choice_merge(case: Case, file: Path) -> None:
     """The row of a depth has the loss of the split and the accuracy of each task."""
-    tasks = [f"evaluate.tasks.{name}={{type: choice, path: {file}, limit: {n}}}" for name, n in (("a", 5), ("b", 9))]
-    alone = evaluate(case.model, None, settings(case, root, [1, 2], *tasks), tokenizer=case.prepared.tokenizer)
-    both = settings(case, root, [1, 2], *tasks, "evaluate.tasks.perplexity.type=perplexity")
+    tasks = {"a": choice(file, limit=5), "b": choice(file, limit=9)}
+    alone = evaluate(case.model, None, settings(case, [1, 2], **tasks), tokenizer=case.prepared.tokenizer)
+    both = settings(case, [1, 2], **tasks, perplexity=Spec("task", "perplexity"))
     result = evaluate(case.model, case.prepared, both)
     assert alone.conditions.split == "a-b"
     assert result.conditions.split == "validation"
@@ -131,11 +128,11 @@ def test_score_and_choice_merge(case: Case, file: Path, root: Path) -> None:
     assert {name: task["questions"] for name, task in result.tasks.items()} == {"a": 5, "b": 9}
 
 
-def test_long_prompt_loses_its_start_with_a_note(case: Case, tmp_path: Path, root: Path) -> None:
+def test_long_prompt_loses_its_start_with_a_note(case: Case, tmp_path: Path) -> None:
     row = {"question": "the tower " * 40, "options": ["was", "of"], "label": 0}
     path = tmp_path / "long.jsonl"
     path.write_text(json.dumps(row))
-    chosen = settings(case, root, [1], f"evaluate.tasks.mine={{type: choice, path: {path}}}", length=12)
+    chosen = settings(case, [1], length=12, mine=choice(path))
     result = evaluate(case.model, None, chosen, tokenizer=case.prepared.tokenizer).to_json()
     assert any("2 of 2 options of mine do not fit the window of 12 tokens" in note for note in result["notes"])
     assert result["tasks"]["mine"]["window"] == 12
