@@ -137,6 +137,6 @@ def _notes(
         if truncated := sum(option.num_dropped > 0 for option in task.options.values()):
             notes.append(
                 f"{truncated} of {plural(len(task.options), 'option')} of {task.name} do not fit the window of "
-                f"{plural(window or 0, 'token')} with their prompt, which loses its start: accuracy is too low"
+                f"{plural(window or 0, 'token')} with their prompt, which loses its start: the accuracy is not that of whole prompts"
             )
     return notes
