@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,33 @@ PACKAGES = (
     "safetensors",
     "pydantic",
     "numpy",
-    "transformers",
 )
 
 
-FORMATS = {"gguf": ("loopkit[gguf]", "export --to gguf"), "xllamacpp": ("loopkit[llama-cpp]", "llama.cpp in Python")}
-"""Optional packages that no component imports: what installs each, and what it is for."""
+@dataclass(frozen=True)
+class Tool:
+    """An optional package that no component imports.
+
+    Args:
+        distribution: Its name on PyPI.
+        extra: The extra of loopkit that installs it.
+        fits: Versions that loopkit works with, as ``pyproject.toml`` states them; empty: any.
+        use: What it is for.
+    """
+
+    distribution: str
+    extra: str
+    fits: str
+    use: str
+
+
+TOOLS = {
+    "transformers": Tool("transformers", "hf", ">=4.55", "loading exported folders"),
+    "gguf": Tool("gguf", "gguf", ">=0.17", "export --to gguf"),
+    "xllamacpp": Tool("xllamacpp", "llama-cpp", "", "llama.cpp in Python"),
+    "lm_eval": Tool("lm_eval", "lm-eval", ">=0.4.13", "loopkit lm-eval"),
+}
+"""Optional packages by module."""
 
 
 @click.command("doctor")
@@ -73,10 +95,21 @@ def _optional() -> dict[str, str]:
         for name, requirement in offer.schema.traits.get("packages", {}).items() if offer.schema else ():
             state = "installed" if is_installed(name) else f"not installed: {remedy({name: requirement})}"
             states[name] = f"{state}, for {offer.kind}/{offer.name}"
-    for name, (requirement, use) in FORMATS.items():
-        state = "installed" if is_installed(name) else f"not installed: {remedy({name: requirement})}"
-        states[name] = f"{state}, for {use}"
+    for name, tool in TOOLS.items():
+        install = remedy({name: f"loopkit[{tool.extra}]"})
+        state = _tool_state(tool, install) if is_installed(name) else f"not installed: {install}"
+        states[name] = f"{state}, for {tool.use}"
     return states
+
+
+def _tool_state(tool: Tool, install: str) -> str:
+    """Describe the installed version of a tool, and whether it fits."""
+    from packaging.specifiers import SpecifierSet
+
+    installed = _version(tool.distribution)
+    if SpecifierSet(tool.fits).contains(installed, prereleases=True):
+        return f"{installed}, fits"
+    return f"{installed} does not fit, because loopkit needs {tool.fits}: {install.replace('install', 'install -U', 1)}"
 
 
 def _machine() -> dict[str, Any]:

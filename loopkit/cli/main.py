@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "Train a recipe once for each combination of values.",
     "reproduce": "Run the experiments of a paper and check its claims.",
     "import": "Import a Hugging Face checkpoint folder as a run.",
+    "lm-eval": "Evaluate a run with lm-eval.",
     "export": "Export a run as a Hugging Face folder or a GGUF file.",
     "report": "Write the report of a run, or compare several runs.",
     "list": "List components and recipes.",
@@ -39,6 +40,11 @@ COMMANDS: dict[str, str] = {
 """Every command and its one line of help; its module holds the rest."""
 
 
+def module_of(name: str) -> str:
+    """Return the name of a command's module, which is an identifier."""
+    return f"{name}_" if iskeyword(name) else name.replace("-", "_")
+
+
 class Commands(SuggestingGroup):
     """Imports the module of a command only when the command is used, so that ``--help`` stays fast."""
 
@@ -48,7 +54,7 @@ class Commands(SuggestingGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"loopkit.cli.{name}_" if iskeyword(name) else f"loopkit.cli.{name}")
+        module = importlib.import_module(f"loopkit.cli.{module_of(name)}")
         command: click.Command = module.command
         command.short_help = COMMANDS[name]
         return command

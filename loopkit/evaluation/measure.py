@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ from loopkit.components.task import Corpus, Likelihood, Task
 from loopkit.errors import UserError
 from loopkit.evaluation.batches import Batches
 from loopkit.evaluation.context import device_name, evaluation_mode, get_split, tokenizer_facts
+from loopkit.evaluation.continuation.evaluate import evaluate_choices
 from loopkit.evaluation.depth_sweep import DepthSweep, format_passes, passes_note, sweep
 from loopkit.evaluation.figures import compute_task_figures, merge_maps, probe_figures
 from loopkit.evaluation.generation.completion_file import CompletionFile
 from loopkit.evaluation.generation.completions import CompletionProgress, ignore_progress
 from loopkit.evaluation.generation.evaluate import evaluate_generation, merge_results
 from loopkit.evaluation.result import Conditions, ModelSource, Result, TrainedDepths, build_row
-from loopkit.evaluation.settings import EvaluationSettings, generates
+from loopkit.evaluation.settings import EvaluationSettings, chooses, generates, reads_split, scores_text
 from loopkit.evaluation.shards import ALONE, EvaluationShard
 from loopkit.evaluation.timing import tokens_per_s
 from loopkit.plural import plural
@@ -48,7 +50,7 @@ def evaluate(
     on_completion: CompletionProgress = ignore_progress,
     shard: EvaluationShard = ALONE,
 ) -> Result:
-    """Score a split at every depth, run the probes, and generate completions for the tasks that need them.
+    """Score a split at every depth, run the probes, compare options, and generate completions, as the tasks need.
 
     One pass serves all depths if the loop does not depend on the number of loops. The model runs in evaluation mode on
     its own device and then returns to its previous mode; no random state changes. Repeating the call gives the same
@@ -90,20 +92,21 @@ def evaluate(
         origin=ModelSource() if origin is None else origin,
         shard=shard,
     )
-    generated = None
+    if tokenizer is None and prepared is not None:
+        tokenizer = prepared.tokenizer
+    parts = []
     if any(map(generates, config.tasks.values())):
-        if tokenizer is None and prepared is not None:
-            tokenizer = prepared.tokenizer
-        generated = evaluation.generate(tokenizer, completions, on_completion)
-        if not scores_text(config) and not settings.timed_batches:
-            return generated
-    if prepared is None:
-        raise UserError(
-            "tasks, probes and timing that score text need data, but prepared is None. "
-            "Pass prepared, or remove evaluate.probes, timed_batches and the tasks that score text"
-        )
-    scored = evaluation.score(prepared, progress)
-    return scored if generated is None else merge_results(scored, generated)
+        parts.append(evaluation.generate(tokenizer, completions, on_completion))
+    if any(map(chooses, config.tasks.values())):
+        parts.insert(0, evaluation.choose(tokenizer))
+    if scores_text(config) or settings.timed_batches:
+        if prepared is None:
+            raise UserError(
+                "tasks, probes and timing that score text need data, but prepared is None. "
+                "Pass prepared, or remove evaluate.probes, timed_batches and the tasks that score text"
+            )
+        parts.insert(0, evaluation.score(prepared, progress))
+    return reduce(merge_results, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +131,9 @@ class _Evaluation:
         self, tokenizer: Tokenizer | None, completions: Path | None, on_completion: CompletionProgress
     ) -> Result:
         """Evaluate the tasks that generate completions."""
-        if tokenizer is None:
-            raise UserError("generating completions needs the model's tokenizer; pass tokenizer or prepared")
         return evaluate_generation(
             self.model,
-            tokenizer,
+            _require(tokenizer),
             self.settings.config,
             self.depths,
             dtype=self.settings.dtype,
@@ -142,6 +143,19 @@ class _Evaluation:
             on_completion=on_completion,
             # the number of passes depends on the length of a completion, so ranks in step cannot share them
             shard=ALONE if self.shard.in_step else self.shard,
+        )
+
+    def choose(self, tokenizer: Tokenizer | None) -> Result:
+        """Evaluate the tasks that compare options."""
+        return evaluate_choices(
+            self.model,
+            _require(tokenizer),
+            self.settings,
+            self.depths,
+            reading=self.reading,
+            trained=self.trained,
+            origin=self.origin,
+            shard=self.shard,
         )
 
     def score(self, prepared: Prepared, progress: Callable[[int, int], None]) -> Result:
@@ -168,7 +182,7 @@ class _Evaluation:
     def _measure(self, scoring: Scoring, progress: Callable[[int, int], None]) -> _Measurements:
         """Sweep the batches with the passive probes, then run the active probes and the timing."""
         model, config, depths, shard = self.model, self.settings.config, self.depths, self.shard
-        tasks: dict[str, Task] = {name: spec.build() for name, spec in config.tasks.items() if not generates(spec)}
+        tasks: dict[str, Task] = {name: spec.build() for name, spec in config.tasks.items() if reads_split(spec)}
         probes: dict[str, Probe] = {name: spec.build() for name, spec in config.probes.items()}
         batches = Batches(scoring, config.batch, self.device)
         corpora = [r for task in tasks.values() for r in task.requests() if isinstance(r, Corpus)]
@@ -249,9 +263,10 @@ class _Measurements:
         return units
 
 
-def scores_text(config: EvaluateConfig) -> bool:
-    """Whether an evaluation scores the split, so that its data is needed."""
-    return bool(config.probes) or not all(map(generates, config.tasks.values()))
+def _require(tokenizer: Tokenizer | None) -> Tokenizer:
+    if tokenizer is None:
+        raise UserError("a task with prompts needs the model's tokenizer; pass tokenizer or prepared")
+    return tokenizer
 
 
 def _stride(settings: EvaluateConfig, window: int) -> int:

@@ -20,6 +20,21 @@ def generates(spec: Spec) -> bool:
     return bool(spec.traits.get("generates", False))
 
 
+def chooses(spec: Spec) -> bool:
+    """Whether a task compares options instead of scoring text."""
+    return bool(spec.traits.get("chooses", False))
+
+
+def reads_split(spec: Spec) -> bool:
+    """Whether a task scores the split under evaluation."""
+    return not generates(spec) and not chooses(spec)
+
+
+def scores_text(config: EvaluateConfig) -> bool:
+    """Whether an evaluation scores the split, so that its data is needed."""
+    return bool(config.probes) or any(map(reads_split, config.tasks.values()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """What ``evaluate`` measures, at which depths, and in which arithmetic.

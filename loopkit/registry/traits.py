@@ -94,6 +94,11 @@ TRAITS = {
         "Its requests are of generated completions, for which the split under evaluation is not read.",
         ("task",),
     ),
+    "chooses": Trait(
+        "bool",
+        "Its requests are of the likelihoods of options, for which the split under evaluation is not read.",
+        ("task",),
+    ),
     "lengths": Trait("names of options", "Options that hold a length in optimizer steps, or a share of the run."),
     "examples": Trait(
         "name of an option", "The option that holds how many training examples it gives at most.", ("source",)

@@ -11,7 +11,7 @@ from loopkit.data import Prepared
 from loopkit.evaluation import completions_of, evaluate, results_of, write_result
 from loopkit.evaluation.context import get_split
 from loopkit.evaluation.result import ModelSource, Result
-from loopkit.evaluation.settings import EvaluationSettings, generates
+from loopkit.evaluation.settings import EvaluationSettings, generates, reads_split
 from loopkit.evaluation.shards import ALONE, EvaluationShard, can_be_shared
 from loopkit.evaluation.trained_run import trained_depths
 from loopkit.recipe import Recipe
@@ -73,7 +73,7 @@ class EvaluationHook:
             UserError: If two tasks or probes use one name.
         """
         components = [*self.settings.tasks.values(), *self.settings.probes.values()]
-        if len(components) > 1 and any("figures" not in spec.traits and not generates(spec) for spec in components):
+        if len(components) > 1 and any("figures" not in spec.traits and reads_split(spec) for spec in components):
             self._on_every_rank(self._evaluate_first_piece)
 
     def _on_every_rank(self, evaluate_shard: Callable[[EvaluationShard], None]) -> None:
@@ -100,7 +100,7 @@ class EvaluationHook:
 
     def _evaluate_first_piece(self, shard: EvaluationShard) -> None:
         store = get_split(self.prepared, self.settings.split).store
-        scored = {name: spec for name, spec in self.settings.tasks.items() if not generates(spec)}
+        scored = {name: spec for name, spec in self.settings.tasks.items() if reads_split(spec)}
         config = replace(self.settings, tasks=scored, max_tokens=store.shortest_prefix, batch=1)
         settings = replace(EvaluationSettings.from_recipe(self.recipe, depths=[1]), config=config)
         evaluate(self.engine.module.model, self.prepared, settings, trained=self.trained, shard=shard)

@@ -53,7 +53,7 @@ def test_names_of_the_reference_page_exist() -> None:
 
 
 def test_every_command_is_on_the_page(page: str) -> None:
-    named = set(re.findall(r"`loopkit (\w+)(?: --\w+)?`", page))
+    named = set(re.findall(r"`loopkit ([\w-]+)(?: --\w+)?`", page))
     assert named == set(COMMANDS)
 
 

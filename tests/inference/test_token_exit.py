@@ -129,5 +129,7 @@ def test_nan_scores_never_stop() -> None:
 
 
 def test_exit_without_cache_is_rejected() -> None:
-    with pytest.raises(UserError, match="early exit needs a key-value cache, but the cache is off; omit the exit"):
+    with pytest.raises(
+        UserError, match="early exit needs a key-value cache, but the cache is off; generate at full depth"
+    ):
         exiting(any_length(), EXITS["margin"], cache=None)

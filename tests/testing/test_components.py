@@ -20,12 +20,20 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "source/math_sft": [{"path": str(DATA / "math"), "problem": "question", "solution": "answer"}],
     "source/text": [{"path": str(DATA / "text")}],
     "source/wikitext": [{"path": str(DATA / "wikitext"), "variant": "2-raw"}],
+    "task/choice": [{"path": str(DATA / "questions.jsonl")}],
     "task/math": [{"dataset": "gsm8k", "path": str(DATA / "gsm8k.jsonl")}],
     "tokenizer/huggingface": [{"path": str(DATA / "tokenizer.json")}],
 }
 """Options that the kit cannot guess, or that it checks in addition to the defaults."""
 
-NEEDS_OPTIONS = {"source/math_sft", "source/text", "source/wikitext", "task/math", "tokenizer/huggingface"}
+NEEDS_OPTIONS = {
+    "source/math_sft",
+    "source/text",
+    "source/wikitext",
+    "task/choice",
+    "task/math",
+    "tokenizer/huggingface",
+}
 """Components that do not work without these options."""
 
 

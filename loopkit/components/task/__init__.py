@@ -87,19 +87,49 @@ class Completion:
     finished: bool
 
 
-Request = Corpus | Generate
-Answer = Likelihood | Completion
+@dataclass(frozen=True)
+class Choose:
+    """A request: the likelihood of every option of a question.
+
+    Args:
+        key: Name of the request, unique within the task.
+        options: For each option, the prompt and the text that continues it. Blanks at the end of the prompt are scored
+            with the continuation.
+        group: Group whose figures are reported separately, such as a subject.
+    """
+
+    key: str
+    options: tuple[tuple[str, str], ...]
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class OptionLikelihoods:
+    """The answer to a ``Choose``.
+
+    Args:
+        nll: Negative log-likelihood of each continuation given its prompt, summed over its tokens, in nats.
+        tokens: Number of scored tokens of each continuation.
+    """
+
+    nll: tuple[float, ...]
+    tokens: tuple[int, ...]
+
+
+Request = Corpus | Generate | Choose
+Answer = Likelihood | Completion | OptionLikelihoods
 
 
 class Task(ABC):
     """A task that is evaluated at every depth.
 
-    The figures of ``total`` are merged into each depth of the result; those of a generation task are nested under the
-    task's name, because an evaluation may have several such tasks. If answers have groups, ``total`` is also called
-    with the marks of each group, and those figures are nested under ``groups``.
+    The figures of ``total`` are merged into each depth of the result; those of a task that does not read the split are
+    nested under the task's name, because an evaluation may have several such tasks. If answers have groups, ``total``
+    is also called with the marks of each group, and those figures are nested under ``groups``.
 
-    All requests of a task are of one kind: ``Corpus`` for likelihoods on the evaluated split, or ``Generate`` for
-    completions. A task of ``Generate`` requests is registered with ``generates=True``.
+    All requests of a task are of one kind: ``Corpus`` for likelihoods on the evaluated split, ``Generate`` for
+    completions, or ``Choose`` for likelihoods of options. A task of ``Generate`` requests is registered with
+    ``generates=True``, one of ``Choose`` requests with ``chooses=True``.
     """
 
     @abstractmethod
@@ -116,7 +146,7 @@ class Task(ABC):
 
     def group(self, request: Request, answer: Answer) -> str | None:
         """Return the group of an answer, or ``None``; by default that of the request or of the source's document."""
-        return request.group if isinstance(request, Generate) else getattr(answer, "group", None)
+        return getattr(answer, "group", None) if isinstance(request, Corpus) else request.group
 
     @abstractmethod
     def total(self, marks: Sequence[dict[str, float]]) -> dict[str, float]:

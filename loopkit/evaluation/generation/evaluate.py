@@ -85,20 +85,30 @@ def evaluate_generation(
     )
 
 
-def merge_results(scored: Result, generated: Result) -> Result:
-    """Merge the results of scoring and of generation at the same depths.
+def merge_results(a: Result, b: Result) -> Result:
+    """Merge the results of different tasks at the same depths; only the first may have scored a split.
 
     Raises:
         UserError: If a task has the name of a figure.
     """
     rows = []
-    for a, b in zip(scored.depths, generated.depths, strict=True):
-        if clashes := (a.keys() & b.keys()) - {"depth", "trained", "not_finite"}:
+    for first, second in zip(a.depths, b.depths, strict=True):
+        if clashes := (first.keys() & second.keys()) - {"depth", "trained", "not_finite"}:
             raise UserError(f"a task and a figure are both called {min(clashes)!r}; rename the task")
-        not_finite = [*a.get("not_finite", ()), *b.get("not_finite", ())]
-        rows.append({**a, **b, **({"not_finite": not_finite} if not_finite else {})})
-    notes = [*scored.notes, *generated.notes]
-    return replace(scored, depths=rows, notes=notes, tasks=generated.tasks, completions=generated.completions)
+        not_finite = [*first.get("not_finite", ()), *second.get("not_finite", ())]
+        rows.append({**first, **second, **({"not_finite": not_finite} if not_finite else {})})
+    has_split = a.conditions.slice is not None
+    split = a.conditions.split if has_split else f"{a.conditions.split}-{b.conditions.split}"
+    return replace(
+        a,
+        conditions=replace(a.conditions, split=split),
+        core_calls=a.core_calls + b.core_calls,
+        batches=a.batches + b.batches,
+        depths=rows,
+        notes=list(dict.fromkeys([*a.notes, *b.notes])),
+        tasks={**a.tasks, **b.tasks},
+        completions=b.completions if a.completions is None else a.completions,
+    )
 
 
 def _describe_tasks(tasks: Sequence[GenerationTask], specs: Mapping[str, Spec]) -> dict[str, dict[str, Any]]:

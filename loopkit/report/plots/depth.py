@@ -180,7 +180,10 @@ def shade(panel: Axes, trained: Mapping[str, Any]) -> None:
 def _slice(result: Mapping[str, Any]) -> str:
     """Describe the scored data and the settings in one line."""
     if "window" not in result:
-        tasks = [f"{task.get('problems', 'all')} of {name}" for name, task in result.get("tasks", {}).items()]
+        counts = {
+            name: task.get("problems", task.get("questions", "all")) for name, task in result.get("tasks", {}).items()
+        }
+        tasks = [f"{count} of {name}" for name, count in counts.items()]
         return f"{', '.join(tasks)}; {result['dtype']}"
     protocol = "" if result["protocol"] == "non_overlapping" else f", protocol {result['protocol']}"
     data = result.get("slice", "slice not stated").partition(";")[0]

@@ -171,10 +171,14 @@ def _windows(result: Evaluation) -> str | None:
 
 
 def _tasks(result: Evaluation) -> str | None:
-    tasks = [
-        f"{name}, {format_count(task['problems'])} generations at each depth" if "problems" in task else name
-        for name, task in result.get("tasks", {}).items()
-    ]
+    tasks = []
+    for name, task in result.get("tasks", {}).items():
+        counts = [
+            f", {format_count(task[key])} {unit} at each depth"
+            for key, unit in (("problems", "generations"), ("questions", "questions"))
+            if key in task
+        ]
+        tasks.append(f"{name}{''.join(counts)}")
     return "; ".join(tasks) or None
 
 

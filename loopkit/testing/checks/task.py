@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from loopkit.components.task import Completion, Corpus, Generate, Likelihood
+from loopkit.components.task import Choose, Completion, Corpus, Generate, Likelihood, OptionLikelihoods, Request
 from loopkit.testing.component_under_test import ComponentUnderTest
 from loopkit.testing.rules import NotChecked, Violation, report_as_violation, rule
 
@@ -22,7 +22,22 @@ ANSWERS: dict[type, tuple[Any, ...]] = {
         Completion("", 0, True),
     ),
 }
-"""Answers to every kind of request: a typical one, a very bad one without words and bytes, and an empty one."""
+"""Answers to requests: a typical one, a very bad one without words and bytes, and an empty one."""
+
+
+def answers_to(request: Request) -> tuple[Any, ...]:
+    """Return three answers to a request, as in ``ANSWERS``; those to ``Choose`` depend on its number of options.
+
+    Raises:
+        NotChecked: If the kit has no answers to this kind of request.
+    """
+    if isinstance(request, Choose):
+        count = len(request.options)
+        values = (tuple(2.0 + i for i in range(count)), (5000.0,) * count, (0.0,) * count)
+        return tuple(OptionLikelihoods(nll, (4,) * count) for nll in values)
+    if type(request) not in ANSWERS:
+        raise NotChecked("the kit has no answers to this kind of request; test mark() separately")
+    return ANSWERS[type(request)]
 
 
 @rule("requests", KIND, after=("builds",))
@@ -43,11 +58,10 @@ def marks_(subject: ComponentUnderTest) -> None:
     """Its marks and totals are numbers; values that cannot be computed are omitted."""
     task = subject.build()
     requests = list(task.requests())[:8]
-    if any(type(request) not in ANSWERS for request in requests):
-        raise NotChecked("the kit has no answers to this kind of request; test mark() separately")
+    answers = [answers_to(request) for request in requests]
     for index in range(3):
-        with report_as_violation(f"it cannot mark {ANSWERS[type(requests[0])][index]}"):
-            marks = [task.mark(request, ANSWERS[type(request)][index]) for request in requests]
+        with report_as_violation(f"it cannot mark {answers[0][index]}"):
+            marks = [task.mark(request, answer[index]) for request, answer in zip(requests, answers, strict=True)]
             total = task.total(marks)
         for values in (*marks, total):
             invalid = [

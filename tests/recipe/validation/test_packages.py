@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from loopkit.cli import main
+from loopkit.cli.doctor import TOOLS
 from loopkit.recipe import load_recipe
 from loopkit.recipe.validation.packages import package_cautions, require_packages
 from loopkit.registry import MissingPackage
@@ -120,4 +121,4 @@ def test_show_and_doctor_name_missing_packages() -> None:
     assert needs in run("show", "tracker/wandb")
     optional = json.loads(run("doctor", "--json"))["optional"]
     assert optional["math_verify"] == "not installed: pip install 'loopkit[eval]', for task/math"
-    assert set(optional) == {"math_verify", "tensorboard", "wandb", "trackio", "gguf", "xllamacpp"}
+    assert set(optional) == {"math_verify", "tensorboard", "wandb", "trackio", *TOOLS}

@@ -1,0 +1,1 @@
+"""Likelihoods of texts that continue a prompt, at every depth from one pass."""
