@@ -65,7 +65,7 @@ def test_either_weights_are_exported(averaged: Path, tmp_path: Path) -> None:
     checkpoint = RunFolder(averaged).checkpoint(3)
     for weights, name in (("trained", WEIGHTS), ("ema", EMA)):
         facts = json.loads(
-            run("export", averaged, "--to", "llama", "--weights", weights, "--out", tmp_path / weights, "--json")
+            run("export", averaged, "--to", "nanbeige", "--weights", weights, "--out", tmp_path / weights, "--json")
         )
         assert facts["weights"] == weights
         exported = load_file(tmp_path / weights / "model.safetensors")
