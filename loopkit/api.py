@@ -188,6 +188,8 @@ def generate(
     seed: int = 0,
     exit: str | Mapping[str, Any] | None = None,
     exit_level: Literal["token", "sequence"] = "token",
+    draft_depth: int | None = None,
+    draft_tokens: int = 4,
     stop: Sequence[str] = (),
     step: int | None = None,
     weights: Weights = "trained",
@@ -210,6 +212,8 @@ def generate(
         exit: Rule that stops looping early, with its options as in a recipe: ``{"type": "kl", "threshold": -0.01}``;
             ``depth`` is then the maximum.
         exit_level: Decide for each new ``token``, or once for a prompt and its new tokens (``sequence``).
+        draft_depth: Draft tokens with this many loops, and verify several in one pass of ``depth``.
+        draft_tokens: Tokens of the first draft; the number adapts.
         stop: Strings that end a completion.
         step: Optimizer step of the checkpoint; None takes the newest complete one.
         weights: ``trained``, or ``ema`` for their exponential moving average.
@@ -218,8 +222,8 @@ def generate(
         runs: Folder of the runs.
 
     Returns:
-        The completion of each prompt: ``text``, ``num_tokens``, ``mean_depth``, and whether it ``finished`` before the
-        limit.
+        The completion of each prompt: ``text``, ``num_tokens``, ``mean_depth``, ``num_drafted``, and whether it ``finished``
+        before the limit.
 
     Raises:
         UserError: If there is no such run, a prompt is empty, or a number is out of its range.
@@ -228,7 +232,7 @@ def generate(
     from loopkit.evaluation.context import evaluation_mode
     from loopkit.evaluation.evaluate_run import build_exit
     from loopkit.evaluation.trained_run import open_run
-    from loopkit.inference import ExitRule, Sampling, complete
+    from loopkit.inference import Draft, ExitRule, Sampling, complete
 
     texts = [prompts] if isinstance(prompts, str) else list(prompts)
     if not all(texts):
@@ -245,4 +249,5 @@ def generate(
             stop=stop,
             sampling=sampling,
             exit=None if exit is None else ExitRule(build_exit(opened, exit), exit_level),
+            draft=None if draft_depth is None else Draft(draft_depth, draft_tokens),
         )

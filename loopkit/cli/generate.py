@@ -79,6 +79,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Decide for each new token, or once for a prompt and all its new tokens.",
 )
+@click.option("--draft-depth", type=click.IntRange(min=1), help="Draft tokens with this many loops, and verify them.")
+@click.option(
+    "--draft-tokens",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Tokens of the first draft; the number adapts.",
+)
 @click.option(
     "--set",
     "-s",
@@ -112,6 +120,8 @@ def command(
     seed: int,
     exit_name: str | None,
     exit_level: Literal["token", "sequence"],
+    draft_depth: int | None,
+    draft_tokens: int,
     overrides: tuple[str, ...],
     stop: tuple[str, ...],
     chat: bool,
@@ -128,7 +138,7 @@ def command(
 
     Several prompts form one batch, which does not change their completions. A single completion is shown while it is
     generated. With --exit, --depth is the maximum number of loops; a token has no keys and values in loops that it
-    skipped.
+    skipped. With --draft-depth, greedy tokens are those of full depth, and sampled ones have the same distribution.
     """
     if system is not None and not chat:
         raise UserError("--system applies only to a conversation; add --chat")
@@ -149,7 +159,7 @@ def command(
     from loopkit.components.chat import CLOSE
     from loopkit.evaluation.evaluate_run import build_exit
     from loopkit.evaluation.trained_run import open_run
-    from loopkit.inference import ExitRule, Sampling, uncacheable_components
+    from loopkit.inference import Draft, ExitRule, Sampling, uncacheable_components
 
     opened = open_run(run, step=step, weights=weights, plugins=plugins, device=choose_device(device), root=runs)
     show_checkpoint_warnings(opened.warnings, opened.checkpoint.path.name)
@@ -166,9 +176,10 @@ def command(
         "stop": (*stop, CLOSE) if chat else stop,
         "sampling": Sampling(temperature, top_p, seed, top_k, min_p),
         "exit": exit,
+        "draft": None if draft_depth is None else Draft(draft_depth, draft_tokens),
     }
     if out is not None:
-        rule = {"exit": exit_value, "exit_level": None if exit is None else exit_level}
+        rule = {"exit": exit_value, "exit_level": None if exit is None else exit_level, "draft_depth": draft_depth}
         _complete_file(opened, texts, out, batch, precision, rule, options)
         return
     stream = not as_json and len(texts) == 1 and sys.stdout.isatty()
@@ -178,13 +189,14 @@ def command(
         records = [
             {"prompt": prompt, "text": item.text, "num_tokens": item.num_tokens, "finished": item.finished}
             | ({} if exit is None else {"mean_depth": item.mean_depth})
+            | ({} if draft_depth is None else {"num_drafted": item.num_drafted})
             for prompt, item in zip(texts, completions, strict=True)
         ]
         facts = opened.names | {"depth": depth}
         click.echo(json.dumps(facts | {"dtype": precision, "completions": records}, indent=2, ensure_ascii=False))
     elif not stream:
         click.echo("\n\n".join(item.text for item in completions))
-    if stream or exit is not None:
+    if stream or exit is not None or draft_depth is not None:
         click.echo(_summary(completions, perf_counter() - start), err=True)
 
 
@@ -209,7 +221,9 @@ def _summary(completions: Sequence[Completed], seconds: float) -> str:
     """Return the number of tokens, their speed, and their mean depth."""
     tokens = sum(item.num_tokens for item in completions)
     depth = sum(item.num_tokens * item.mean_depth for item in completions) / max(tokens, 1)
-    return f"{plural(tokens, 'token')} at {tokens / seconds:,.0f} tokens/s, mean depth {depth:.3g}"
+    drafted = sum(item.num_drafted for item in completions)
+    note = f", {drafted / tokens:.0%} of them drafted and accepted" if drafted else ""
+    return f"{plural(tokens, 'token')} at {tokens / seconds:,.0f} tokens/s, mean depth {depth:.3g}{note}"
 
 
 def _conversation(text: str, system: str | None) -> str:

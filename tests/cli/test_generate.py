@@ -129,3 +129,13 @@ def test_completions_of_another_exit_are_refused(generate: Generate, tmp_path: P
     assert "24 tokens at" in generate("tiny", *files, "--exit", "depth")
     assert '"exit": {"type": "depth"}, "exit_level": "token"' in (tmp_path / "out.jsonl").read_text()
     assert "other settings" in generate("tiny", *files, code=2)
+
+
+def test_drafts_give_the_tokens_of_full_depth(generate: Generate) -> None:
+    plain = generate("tiny", "--prompt", "The 3rd", "--depth", "4")
+    draft = generate("tiny", "--prompt", "The 3rd", "--depth", "4", "--draft-depth", "1", "--draft-tokens", "2")
+    assert draft.startswith(plain.removesuffix("\n"))
+    assert "12 tokens at" in draft
+    assert "has depth 1 to 3, not 4" in generate(
+        "tiny", "--prompt", "The", "--depth", "4", "--draft-depth", "4", code=2
+    )
