@@ -222,8 +222,8 @@ def generate(
         runs: Folder of the runs.
 
     Returns:
-        The completion of each prompt: ``text``, ``num_tokens``, ``mean_depth``, ``num_drafted``, and whether it ``finished``
-        before the limit.
+        The completion of each prompt: ``text``, ``num_tokens``, ``mean_depth``, ``num_drafted``, and whether it
+        ``finished`` before the limit.
 
     Raises:
         UserError: If there is no such run, a prompt is empty, or a number is out of its range.

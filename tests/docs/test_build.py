@@ -81,7 +81,7 @@ def test_checker_finds_dead_links(tmp_path: Path) -> None:
 
 def test_menu_lists_every_page_once(pages: Path) -> None:
     text = (pages.parent / "nav.yml").read_text()
-    paths = re.findall(r"[\w/]+\.md", text)
+    paths = re.findall(r"[\w/-]+\.md", text)
     assert len(paths) == len(set(paths))
     assert set(paths) == {str(path.relative_to(pages)) for path in pages.rglob("*.md")}
     assert list(yaml.safe_load(text)) == ["nav"]

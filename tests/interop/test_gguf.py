@@ -154,7 +154,14 @@ def test_the_command_writes_the_file(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.gguf"
     result = CliRunner().invoke(main, ["export", str(run), "--to", "gguf", "--out", str(out), "--json"])
     assert result.exit_code == 0, result.output
-    assert json.loads(result.output) == {"file": str(out), "to": "gguf", "loops": 2, "step": 30, "notes": []}
+    assert json.loads(result.output) == {
+        "file": str(out),
+        "to": "gguf",
+        "loops": 2,
+        "step": 30,
+        "weights": "trained",
+        "notes": [],
+    }
 
 
 def test_bpe_vocabulary(shared: Path) -> None:
