@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from loopkit.cli.main import main as loopkit
 from tests.recipe.generated import Case, Generator, shipped
 
-SECONDS, SECONDS_OF_LARGE, LARGE, GROWTH = 1.0, 5.0, 1_000_000, 300 * 2**20
+SECONDS, SECONDS_OF_LARGE, LARGE, GROWTH = 3.0, 15.0, 1_000_000, 300 * 2**20
 FORBIDDEN = frozenset(
     {
         "os.system",
